@@ -295,9 +295,9 @@ test-conformance: ## HTTP/2 and gRPC, judged by h2spec and by the interoperabili
 	cd internal/e2e/conformance && export GOWORK=off && go mod tidy -diff && go vet ./... && go test -count=1 -timeout 8m ./...
 
 .PHONY: screenshots
-screenshots: ## the pictures of docs/images, of fleets that run (needs chromium and prometheus)
-	@$(call need,chromium) && $(call need,prometheus)
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+screenshots: ## the pictures of docs/images, of fleets that run (needs chromium and script)
+	@$(call need,chromium) && $(call need,script bsdutils)
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/relay
 	cd internal/e2e/browser && GOWORK=off go run ./screenshots $(CURDIR)/docs/images $(CURDIR)/bin
 
 .PHONY: clean

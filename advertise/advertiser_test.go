@@ -59,7 +59,7 @@ func (s *seed) sees(t *testing.T, what string, want func(*View) bool) {
 	t.Fatalf("the seed never saw %s", what)
 }
 
-// service is an Advertiser that runs, and what it tells of itself.
+// service is an Advertiser that runs, and the events that it reports.
 type service struct {
 	*Advertiser
 	t      *testing.T
@@ -191,7 +191,7 @@ func TestAnAdvertiserLeavesAndIsNotTakenToHaveFailed(t *testing.T) {
 	for v := range views {
 		e, there := v.Endpoint("echo", "echo-1")
 		m, _ := v.Members().Get("echo-1")
-		drained = drained || there && e.State == Draining && !m.Leaving // it says so in its record, in good time
+		drained = drained || there && e.State == Draining && !m.Leaving // its record announces this in time
 		if !there {
 			d, _ := v.Members().Departed("echo-1")
 			if !drained || d.Reason != membership.Left {
@@ -335,7 +335,7 @@ func TestABadAdvertiserIsRefusedWithAllItsFaults(t *testing.T) {
 	}
 }
 
-func TestAnAdvertiserRunsOnceAndSaysWhenItCannot(t *testing.T) {
+func TestAnAdvertiserRunsOnceAndReportsWhenItCannot(t *testing.T) {
 	t.Parallel()
 	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{"127.0.0.1:1"} })
 	s.wants(EventError)

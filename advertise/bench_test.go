@@ -78,7 +78,7 @@ func (f *crowd) fill() *View {
 	return f.publish()
 }
 
-// offerOthers adds other services beside, all of one worker that never changes,
+// offerOthers adds other services, all of one worker that never changes,
 // or of as many workers as it takes.
 func (f *crowd) offerOthers(n int) {
 	members := f.members

@@ -70,7 +70,7 @@ func TestExchangesAloneMakeMembersAgree(t *testing.T) {
 	})
 }
 
-func TestAJoinerKnowsEverythingAtOnce(t *testing.T) {
+func TestAJoinerKnowsEverythingImmediately(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		offer(t, n.join("worker-0", identity.RoleWorker), echo(1000))
 		n.join("relay-0", identity.RoleRelay)
@@ -105,9 +105,9 @@ func TestAJoinerIsSettledOnlyAfterItHasComparedRecords(t *testing.T) {
 }
 
 // Three relays that start anew know each other before they know a worker. What they
-// compared among themselves says nothing about the workers, which come together later.
+// compared among themselves does not concern the workers, which come together later.
 func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost: only exchanges tell
+	bubble(t, 1, func(t *testing.T, n *network) { // all gossip is lost: only exchanges have news
 		var relays []*node
 		for _, id := range []string{"r1", "r2", "r3"} {
 			relays = append(relays, n.join(id, identity.RoleRelay))

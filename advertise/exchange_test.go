@@ -280,7 +280,7 @@ func TestThirdExchangesAndSecondOnesOfAPeerAreTurnedAway(t *testing.T) {
 	})
 }
 
-func TestAtMostTwoExchangesRunAtOnceAndOneWithEachPeer(t *testing.T) {
+func TestAtMostTwoExchangesRunConcurrentlyAndOneWithEachPeer(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, n *network) {
 		running, most, with := 0, 0, map[string]int{}
 		n.onStream = func(from, to string, change int) {

@@ -35,7 +35,7 @@ func TestARecordWithThreeServicesTakesAtMostAKilobyte(t *testing.T) {
 }
 
 // The time is a benchmark's matter; what grows with the cluster shows in bytes.
-func TestAChangeCostsTheSameBesideManyOtherServices(t *testing.T) {
+func TestAChangeCostsTheSameWithManyOtherServices(t *testing.T) {
 	perChange := func(others int) float64 {
 		f := newCrowd(t, 3)
 		f.fill()
@@ -55,9 +55,9 @@ func TestAChangeCostsTheSameBesideManyOtherServices(t *testing.T) {
 		return float64(after.TotalAlloc-before.TotalAlloc) / changes
 	}
 	few, many := perChange(30), perChange(30_000)
-	t.Logf("%.0f bytes beside 30, %.0f beside 30,000", few, many)
+	t.Logf("%.0f bytes next to 30, %.0f next to 30,000", few, many)
 	if few > 24<<10 || many > 1.1*few {
-		t.Errorf("a change of one worker allocates %.0f bytes beside 30 other services and %.0f beside 30,000", few, many)
+		t.Errorf("a change of one worker allocates %.0f bytes next to 30 other services and %.0f next to 30,000", few, many)
 	}
 }
 

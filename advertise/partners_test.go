@@ -110,7 +110,7 @@ func TestThePauseIsTheIntervalGiveOrTake30PercentAndShortAfterFailures(t *testin
 	}
 }
 
-func TestWhoJoinsComparesWithThreeMembersAtOnce(t *testing.T) {
+func TestAJoinerComparesWithThreeMembersImmediately(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		near, far := rapid.IntRange(0, 6).Draw(t, "near"), rapid.IntRange(0, 6).Draw(t, "far")
 		p := newPartners(time.Minute, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))

@@ -62,7 +62,7 @@ func TestAMemberOffersAddressesOfItsOwnHostOnly(t *testing.T) {
 	}
 }
 
-// ruled is joined under rules, with what was told.
+// ruled is joined under rules, with what was reported.
 type ruled struct {
 	*joined
 	told []Refusal

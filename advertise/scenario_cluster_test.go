@@ -36,7 +36,7 @@ type boot struct {
 	at   time.Time
 }
 
-// cluster runs a catalogue beside every member and checks every view of every one of
+// cluster runs a catalogue next to every member and checks every view of every one of
 // them for what must never be in one.
 type cluster struct {
 	*history.Cluster[state]

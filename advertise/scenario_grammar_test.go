@@ -11,9 +11,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// forms are the statements of the catalogue's histories, beside those of every history.
+// forms are the statements of the catalogue's histories, in addition to those of every history.
 // A worker offers two services of its own accord, and offers the same again in its next
-// life. Whatever a history says, every view of every member is checked against what
+// life. With every history, every view of every member is checked against what
 // inspect lists, and no worker may publish twice within a second.
 func (f *cluster) forms() []history.Form {
 	each, expect := f.ForEach, history.Expect

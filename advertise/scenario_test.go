@@ -10,7 +10,7 @@ import (
 	"github.com/ringway/ringway/internal/history"
 )
 
-// Every file in testdata is the history of a fleet; what it can say is listed in
+// Every file in testdata is the history of a fleet; its statements are listed in
 // [cluster.forms]. Real members on unmodified memberlist play it, under a virtual clock.
 // LONG_TESTS plays what takes minutes, and only that: more than 100 members, and the other
 // seeds of the smallest size.

@@ -196,7 +196,7 @@ func TestARecordSignedWithOurKeyIsAnsweredWithAHigherSequence(t *testing.T) {
 	})
 }
 
-// A forgery that arrives with the true record is filed beside it, not in its place.
+// A forgery that arrives with the true record is stored in addition, not in its place.
 func TestAForgeryInTheSameMailDoesNotHideTheTrueRecord(t *testing.T) {
 	signedNetwork(t, nil, func(t *testing.T, n *network, k *keys) {
 		relay := n.join("relay-0", identity.RoleRelay)

@@ -207,7 +207,7 @@ func TestNothingWithdrawnReturnsWithinADay(t *testing.T) {
 	})
 }
 
-// A worker that falls silent is gone when membership says so; its record stays for
+// A worker that falls silent is gone when membership reports it; its record stays for
 // ten minutes, its floor for a day from then, neither longer.
 func TestASilentWorkersRecordStaysTenMinutesAndItsFloorADay(t *testing.T) {
 	encoded := func(sequence uint64) []byte {

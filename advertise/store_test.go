@@ -121,13 +121,13 @@ func TestTheRootIsAlwaysThatOfTheLiveRecords(t *testing.T) {
 				t.Fatalf("root %x, the live records make %x", s.root, root)
 			}
 			if s.orphans.Len() != len(s.entries)-live || s.orphans.Len() > 3 || s.floors.Len() > 2 || len(s.floorAt) != s.floors.Len() || len(s.orphanAt) != s.orphans.Len() {
-				t.Fatalf("%d orphans and %d floors beside %d records, %d of them live", s.orphans.Len(), s.floors.Len(), len(s.entries), live)
+				t.Fatalf("%d orphans and %d floors next to %d records, %d of them live", s.orphans.Len(), s.floors.Len(), len(s.entries), live)
 			}
 		}
 	})
 }
 
-func TestViewsMadeInStepsEqualViewsMadeAtOnce(t *testing.T) {
+func TestViewsMadeInStepsEqualViewsMadeInOneStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(storeConfig{})
 		b := newViewBuilder(s, anything())

@@ -215,7 +215,7 @@ func TestAWorkerThatLeavesIsDrainingBeforeItIsGone(t *testing.T) {
 }
 
 // The record of a worker that was out of sight is kept: nothing is fetched again.
-func TestAWorkerThatIsBackInTheSameLifeOffersAtOnce(t *testing.T) {
+func TestAWorkerThatIsBackWithTheSameEpochOffersImmediately(t *testing.T) {
 	j := newJoined(t)
 	j.lives("w1", 1)
 	before := j.hears("w1", 1, 3, offered("echo", 1))
@@ -271,7 +271,7 @@ func TestOfVanishedServicesTheNewest4096AreKnownForADay(t *testing.T) {
 		j.now = j.now.Add(time.Minute)
 	}
 	v := j.hears("w1", 1, 100)
-	for i := MaxServices; i < names; i++ { // of the first to vanish, all at once, some are forgotten
+	for i := MaxServices; i < names; i++ { // of the first to vanish, all in one step, some are forgotten
 		if !v.known(fmt.Sprintf("s%05d", i)) {
 			t.Errorf("s%05d is forgotten before older ones", i)
 		}
@@ -289,9 +289,9 @@ func TestOfVanishedServicesTheNewest4096AreKnownForADay(t *testing.T) {
 	}
 }
 
-// Removal is one step: whatever a reader meets belongs to a worker that lives in
+// Removal is one step: all that a reader sees belongs to a worker that lives in
 // that very view, in its place of the ring, and the counts agree.
-func TestNoReaderEverMeetsAnEndpointOfAWorkerThatIsGone(t *testing.T) {
+func TestNoReaderEverSeesAnEndpointOfAWorkerThatIsGone(t *testing.T) {
 	j := newJoined(t)
 	var current atomic.Pointer[View]
 	current.Store(j.publish())

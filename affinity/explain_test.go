@@ -28,7 +28,7 @@ func threeDatacenters() affinity.PlanConfig {
 	return cfg
 }
 
-func TestExplainSaysWhy(t *testing.T) {
+func TestExplainGivesReasons(t *testing.T) {
 	flat := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(8), Skip: []string{"relay-7"},
 		RelaysPerService: 5, Workers: someWorkers(20)})
 	small := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(2), Workers: someWorkers(2)})
@@ -71,7 +71,7 @@ false 0.000 global: relay-1 is choice 7 of 8 for worker-0, which takes the first
 	}
 }
 
-// What Explain says must be what the plan does, for every pair.
+// Explain must report what the plan does, for every pair.
 func TestExplainAgreesWithThePlan(t *testing.T) {
 	for name, change := range map[string]func(*affinity.PlanConfig){
 		"projection": func(*affinity.PlanConfig) {},

@@ -138,7 +138,7 @@ func TestEveryWorkerIsServedWhereverItRuns(t *testing.T) {
 	})
 }
 
-// A fleet that says nothing of places is one ring, and so is one that is all in one place:
+// A fleet without places is one ring, and so is one that is all in one place:
 // the connections are the same.
 func TestOnePlaceForAllChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

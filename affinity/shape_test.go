@@ -243,7 +243,7 @@ func closedForm(s affinity.Shape, i int64) []*big.Rat {
 	return out
 }
 
-func TestMinimumsSayWhatIsAllowed(t *testing.T) {
+func TestErrorsOfMinimumsNameTheAllowedValues(t *testing.T) {
 	if err := affinity.DefaultMinimums.Validate(); err != nil {
 		t.Errorf("the defaults are refused: %v", err)
 	}

@@ -113,7 +113,7 @@ func TestEveryWorkerHasExactlyMRelaysAndNoConnectionIsSpare(t *testing.T) {
 
 // The dumb reference: think of worker w as the unit [w, w+1) of a circle of W and of relay
 // i as the arc of length len from i·W/R; the relay connects to the workers whose middle
-// lies on its arc, the far end included. Rounding both ends half up says the same.
+// lies on its arc, the far end included. Rounding both ends half up gives the same.
 func TestRangesHoldTheWorkersWhoseMiddleLiesOnTheArc(t *testing.T) {
 	sweep(t, sweepStride*sweepStride, func() func(affinity.Shape) string {
 		return func(s affinity.Shape) string {

@@ -201,7 +201,7 @@ func TestPodsMayDoNothingThatTheyDoNotNeed(t *testing.T) {
 	}
 }
 
-func TestPodsHaveACertificateThatSaysWhoTheyAreAndKeysThatTheyCanRotate(t *testing.T) {
+func TestPodsHaveACertificateWithTheirIdentityAndKeysThatTheyCanRotate(t *testing.T) {
 	for _, w := range workloads(t) {
 		mounted := map[string]string{}
 		for _, m := range w.main.VolumeMounts {
@@ -390,7 +390,7 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 	}
 }
 
-func TestEveryFileOfThisDirectoryIsLookedAt(t *testing.T) {
+func TestEveryFileOfThisDirectoryIsChecked(t *testing.T) {
 	known := []string{".gitignore", "Dockerfile", "bake.json", "binaries_test.go", "compose.yaml", "compose_test.go", "containers", "doc.go", "documents_test.go", "echo", "grafana",
 		"helm", "images_test.go", "kubernetes", "kubernetes_test.go", "kubernetes_types_test.go", "monitoring_test.go", "packages", "prometheus", "release", "secrets.sh", "systemd", "systemd_test.go", "tools_test.go"}
 	entries, err := os.ReadDir(".")

@@ -185,9 +185,9 @@ func handle(mux *http.ServeMux, path string) {
 	}
 }
 
-// A relay alone, which knows no service: every path answers as the page says that it
+// A relay alone, which knows no service: every path answers as the page documents that it
 // may, and the wrong method is refused.
-func TestARelayAnswersAsTheAPIPageSays(t *testing.T) {
+func TestARelayAnswersAsTheAPIPageDocuments(t *testing.T) {
 	f := fleet.New(fleet.Config{Cluster: "docs", Environment: "docs", Insecure: true})
 	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)

@@ -142,7 +142,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := handshake.StrangerReasons()
+	fields := handshake.PendingReasons()
 	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "([^"]+)"$`).FindAllStringSubmatch(string(source), -1) {
 		fields = append(fields, m[1])
 	}

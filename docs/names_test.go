@@ -108,7 +108,7 @@ func (n names) unknown(p *page) (problems []string) {
 	return problems
 }
 
-// history is what tells of the past, when other names were there.
+// history describes the past, when other names were there.
 var history = []string{"CHANGELOG.md"}
 
 func TestEveryFlagAndMetricExists(t *testing.T) {

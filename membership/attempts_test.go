@@ -72,7 +72,7 @@ func TestAJoinerDoesNotAskForAFailedNameWhileTheFailureCounts(t *testing.T) {
 	}
 }
 
-func TestASeedThatNeverAnswersIsTriedLessAndLessBesideLivingMembers(t *testing.T) {
+func TestASeedThatNeverAnswersIsTriedLessAndLessWhileMembersLive(t *testing.T) {
 	inBubble(t, func(s *small) {
 		s.network.Host("10.0.0.99")
 		with := func(c *Config) { c.Seeds = []string{"10.0.0.1", "10.0.0.99"} }

@@ -249,7 +249,7 @@ func (n *testNode) waitForAttempt(ctx context.Context) {
 	_ = n.WaitReady(c)
 }
 
-func TestARestartWithTheSameIDAndANewAddressReplacesTheOldInstanceAtOnce(t *testing.T) {
+func TestARestartWithTheSameIDAndANewAddressReplacesTheOldInstanceImmediately(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	first := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
 	old, _ := seed.await(t, "r2", sees("r1", "r2")).Get("r2")
@@ -295,7 +295,7 @@ func TestASecondProcessWithOurIDIsReported(t *testing.T) {
 	}
 }
 
-// Operators read the log of one of the two, and do not know which. A third member says
+// Operators read the log of one of the two, and do not know which. A third member logs
 // who they are, for as long as both live.
 func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "seed" })
@@ -504,7 +504,7 @@ func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
 	peer.await(t, "r3", sees("r1", "r2", "r3"))
 }
 
-func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedInOneError(t *testing.T) {
 	_, err := New(Config{Environment: "a b", Role: "client", BindAddr: "0.0.0.0:7400", AdvertiseAddr: "host:1", Seeds: []string{":1"}, LeaveTimeout: -1})
 	if err == nil {
 		t.Fatal("accepted")

@@ -16,7 +16,7 @@ func lose(b *burst, n int, answered bool, gap time.Duration) time.Time {
 	return now
 }
 
-func TestTheViewIsDegradedWhenMuchVanishesAtOnce(t *testing.T) {
+func TestTheViewIsDegradedWhenManyMembersVanishTogether(t *testing.T) {
 	window := suspicionWindow(10)
 	for name, tc := range map[string]struct {
 		lost     int

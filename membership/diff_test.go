@@ -68,7 +68,7 @@ func TestTheChangesTurnTheOldMembersIntoTheNew(t *testing.T) {
 	})
 }
 
-func TestEachChangeIsOfTheKindItSays(t *testing.T) {
+func TestEachChangeHasItsKind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anySnapshot(t, "before"), anySnapshot(t, "after")
 		c := Diff(before, after)

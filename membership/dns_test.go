@@ -14,7 +14,7 @@ import (
 )
 
 // zone is a real DNS server on loopback that answers _gossip._udp.ringway.test
-// with what it was told.
+// with what it was given.
 type zone struct {
 	mu     sync.Mutex
 	broken bool

@@ -17,7 +17,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// wire connects guards without sockets: a packet arrives at once, or is lost when
+// wire connects guards without sockets: a packet arrives immediately, or is lost when
 // no guard has its destination.
 type wire struct {
 	t         testing.TB
@@ -210,7 +210,7 @@ func TestPacketsMayOvertakeEachOther(t *testing.T) {
 	})
 }
 
-func TestAPacketThatWasHeldBackCountsNoMore(t *testing.T) {
+func TestADelayedPacketCountsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		a, b := w.member("a", nil), w.member("b", nil)
@@ -397,7 +397,7 @@ func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
 	})
 }
 
-func TestAMemberMayTellOfSoManyUnprovenOnesAMinute(t *testing.T) {
+func TestAMemberMayReportALimitedNumberOfUnprovenOnesAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		for _, limit := range []int{3, 7} {

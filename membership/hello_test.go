@@ -113,7 +113,7 @@ func exchange(t *testing.T, joiner, seed hello) (joinerErr, seedErr error) {
 	if err := writeFrame(conn, joiner.append(nil)); err != nil {
 		t.Fatal(err)
 	}
-	// greet would send its own, correct hello; hand it a connection that swallows it.
+	// greet would send its own, correct hello; pass it a connection that drops it.
 	_, joinerErr = greeting{hello: joiner, conn: muted{conn}}.greet(t.Context(), joiner.protocol)
 	return joinerErr, <-done
 }

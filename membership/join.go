@@ -242,9 +242,9 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 		seeds = missing()
 	}
 	now := time.Now()
-	looked, urgent := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
+	wanted, urgent := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
 	for _, addr := range seeds {
-		looked[addr] = true
+		wanted[addr] = true
 	}
 	var relays, others []netip.AddrPort
 	for _, m := range *n.lost.Load() {
@@ -252,7 +252,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 		if err != nil || alive[m.addr] {
 			continue
 		}
-		looked[addr] = true
+		wanted[addr] = true
 		urgent[addr] = urgent[addr] || now.Sub(m.since) < urgentFor
 		if m.role.Relays() {
 			relays = append(relays, addr)
@@ -260,7 +260,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 			others = append(others, addr)
 		}
 	}
-	tried.keep(func(addr netip.AddrPort) bool { return looked[addr] })
+	tried.keep(func(addr netip.AddrPort) bool { return wanted[addr] })
 	waits := func(addr netip.AddrPort) bool {
 		return !lonely && !alone && !urgent[addr] && !tried.due(addr, n.seeds.Given(addr), now)
 	}

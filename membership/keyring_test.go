@@ -200,7 +200,7 @@ func TestARotationThroughASymlinkKeepsTheLinkAndWritesItsTarget(t *testing.T) {
 	if err != nil || !slices.Equal(again.Fingerprints(), prints(1, 2)) {
 		t.Errorf("the target has %v, %v", again.Fingerprints(), err)
 	}
-	// The target appears whole or not at all: it was renamed from a file beside it.
+	// The target appears whole or not at all: it was renamed from a file next to it.
 	for d, want := range map[string]int{store: 1, etc: 2} {
 		if entries, err := os.ReadDir(d); err != nil || len(entries) != want {
 			t.Errorf("%s: %v, %v", d, entries, err)

@@ -64,7 +64,7 @@ func (m *metrics) initialise() {
 		}
 	}
 	series.StartAtZero(m.unproven, unprovenReasons...)
-	for _, reason := range handshake.StrangerReasons() {
+	for _, reason := range handshake.PendingReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
 	series.StartAtZero(m.dropped, dropReasons...)

@@ -20,7 +20,7 @@ const (
 
 // nameServer is a real DNS server on loopback, for nodes under a virtual clock. It
 // runs outside of the bubble: inside, its waiting for a question would stop the
-// clock for ever.
+// clock without end.
 type nameServer struct {
 	addr string
 

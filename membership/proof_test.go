@@ -186,9 +186,9 @@ func TestNoMoreMembersAreLetInThanTheLimitAllows(t *testing.T) {
 	}
 }
 
-// Without certificates a holder of the gossip key can say that another member is
+// Without certificates a holder of the gossip key can claim that another member is
 // leaving; that member contradicts.
-func TestAMemberThatIsSaidToLeaveSaysThatItStays(t *testing.T) {
+func TestAMemberThatIsReportedToLeaveAnnouncesThatItStays(t *testing.T) {
 	seed := start(t, func(c *Config) { c.ID = "r1" })
 	w := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()} })
 	liar := start(t, func(c *Config) { c.ID, c.Seeds = "r2", []string{seed.Addr()} })
@@ -306,7 +306,7 @@ func FuzzGuardedPacket(f *testing.F) {
 	for _, sent := range append(a.sent, a.wrapped(f, []byte{messageUser}, b.addr)) {
 		f.Add(sent[len(b.header)+2:])
 	}
-	b.receive(a.sent[0], a.addr) // known from here on: what it says was said
+	b.receive(a.sent[0], a.addr) // known from here on
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b.delivered = nil
 		sealed, err := b.seal(body)
@@ -344,7 +344,7 @@ func FuzzInspectedMessage(f *testing.F) {
 	})
 }
 
-// stream is a connection whose other end has said all that it will.
+// stream is a connection whose other end has sent all that it will.
 type stream struct {
 	net.Conn
 	in *bytes.Reader
@@ -352,7 +352,7 @@ type stream struct {
 
 func (s stream) Read(b []byte) (int, error) { return s.in.Read(b) }
 
-// exchanged is a stream of memberlist that tells states.
+// exchanged is a stream of memberlist that carries states.
 func exchanged(t testing.TB, label []byte, states ...pushPullState) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -26,7 +26,7 @@ func testQueue(members int, evicted func()) *queue {
 	return newQueue(func() int { return members }, evicted)
 }
 
-// sized is a message that tells which one it is, of a length.
+// sized is a message that contains its number, of a length.
 func sized(n, size int) []byte {
 	return append(bytes.Repeat([]byte{'.'}, size-8), fmt.Sprintf("%08d", n)...)
 }
@@ -63,7 +63,7 @@ func TestNoMessageOfALengthDisplacesAnotherOfThatLength(t *testing.T) {
 	}
 }
 
-// slowQueue says what the queue does in the plainest way.
+// slowQueue does what the queue does in the plainest way.
 type slowQueue struct {
 	items           []slowItem
 	stamp           int
@@ -185,7 +185,7 @@ func TestAFullQueueDropsWhatWasSentMostOftenAndCountsIt(t *testing.T) {
 	}
 }
 
-func TestManyMayUseTheQueueAtOnce(t *testing.T) {
+func TestManyMayUseTheQueueConcurrently(t *testing.T) {
 	q := testQueue(10, nil)
 	const writers, messages = 4, 200
 	var (

@@ -17,7 +17,7 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 				more += unlogged
 			}
 		}
-		for i := range 600 { // one host, whatever port it comes from and whatever it says
+		for i := range 600 { // one host, whatever port it comes from and whatever it claims
 			knock(fmt.Sprintf("10.0.0.9:%d", 1000+i))
 		}
 		if lines != 1 {

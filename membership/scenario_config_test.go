@@ -29,24 +29,24 @@ var shownBy = map[string]string{
 	"ID":              "TestASecondProcessWithOurIDIsReported",
 	"Role":            "TestAStreamReachesTheMemberItNames",
 	"Datacenter":      "TestMembersFindEachOtherThroughOneSeedAndAgree",
-	"Region":          "TestTheOthersLearnWhatANodeSaysOfItself",
+	"Region":          "TestTheOthersLearnTheMetadataOfANode",
 	"BindAddr":        "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
 	"AdvertiseAddr":   "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
-	"ForwardAddr":     "TestTheOthersLearnWhatANodeSaysOfItself",
-	"AdminAddr":       "TestTheOthersLearnWhatANodeSaysOfItself",
-	"Version":         "TestTheOthersLearnWhatANodeSaysOfItself",
+	"ForwardAddr":     "TestTheOthersLearnTheMetadataOfANode",
+	"AdminAddr":       "TestTheOthersLearnTheMetadataOfANode",
+	"Version":         "TestTheOthersLearnTheMetadataOfANode",
 	"Seeds":           "TestMembersFindEachOtherThroughOneSeedAndAgree",
 	"Resolver":        "TestAClusterIsFoundByNameAndAgainAfterEveryAddressChanged",
 	"RejoinInterval":  "TestALongerRejoinIntervalLooksForTheLostLater",
-	"PublishInterval": "TestALongerPublishIntervalShowsABurstLaterAndAtOnce",
+	"PublishInterval": "TestALongerPublishIntervalShowsABurstLaterAndTogether",
 	"LeaveTimeout":    "TestAShorterLeaveTimeoutGoesSooner",
 	"MaxMembers":      "TestNoMoreMembersAreLetInThanTheLimitAllows",
-	"MaxNewMembers":   "TestAMemberMayTellOfSoManyUnprovenOnesAMinute",
+	"MaxNewMembers":   "TestAMemberMayReportALimitedNumberOfUnprovenOnesAMinute",
 	"Identity":        "TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy",
 	"Keyring":         "TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides",
 	"Network":         "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
 	"Logger":          "TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen",
-	"Registerer":      "TestTheMetricsAreWhereTheConfigurationSays",
+	"Registerer":      "TestTheMetricsAreInTheConfiguredRegisterer",
 	"clock":           "TestASecondProcessWithOurIDIsReported",
 }
 
@@ -135,7 +135,7 @@ func (s *small) node(change func(*Config)) *Node {
 // count is how many members a node sees.
 func count(n *Node) int { return len(n.Snapshot().Members()) }
 
-func TestTheOthersLearnWhatANodeSaysOfItself(t *testing.T) {
+func TestTheOthersLearnTheMetadataOfANode(t *testing.T) {
 	inBubble(t, func(s *small) {
 		a := s.node(nil)
 		b := s.node(func(c *Config) {
@@ -164,7 +164,7 @@ func TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress(t *testing.
 		if count(a) != 2 {
 			t.Errorf("a sees %d members", count(a))
 		}
-		// Where it says it is found may lead nowhere: then it is not found.
+		// Its advertised address may lead nowhere: then it is not found.
 		s.node(func(c *Config) { c.AdvertiseAddr = "10.0.0.99:7400"; c.Seeds = []string{"10.0.0.1:7999"} })
 		time.Sleep(time.Minute)
 		if _, seen := a.Snapshot().Get("c"); seen {
@@ -229,7 +229,7 @@ func TestAWorkerThatSeesNoRelayLooksForOneEveryFewSeconds(t *testing.T) {
 	}
 }
 
-func TestALongerPublishIntervalShowsABurstLaterAndAtOnce(t *testing.T) {
+func TestALongerPublishIntervalShowsABurstLaterAndTogether(t *testing.T) {
 	inBubble(t, func(s *small) {
 		slow := s.node(func(c *Config) { c.PublishInterval = time.Minute })
 		before := slow.Snapshot().Version()
@@ -277,7 +277,7 @@ func TestAShorterLeaveTimeoutGoesSooner(t *testing.T) {
 			b := s.node(func(c *Config) { c.LeaveTimeout = timeout })
 			time.Sleep(5 * time.Second)
 			began := time.Now()
-			_ = b.Leave(context.Background()) // in a hurry it says that the news was not sent
+			_ = b.Leave(context.Background()) // in a hurry it returns that the notice was not sent
 			took = time.Since(began)
 		})
 		return took
@@ -288,7 +288,7 @@ func TestAShorterLeaveTimeoutGoesSooner(t *testing.T) {
 	}
 }
 
-func TestTheMetricsAreWhereTheConfigurationSays(t *testing.T) {
+func TestTheMetricsAreInTheConfiguredRegisterer(t *testing.T) {
 	inBubble(t, func(s *small) {
 		registry := prometheus.NewRegistry()
 		s.node(func(c *Config) { c.Registerer = registry })

@@ -13,9 +13,9 @@ import (
 
 type args = history.Args
 
-// forms are the statements of membership's histories, beside those of every history. The
+// forms are the statements of membership's histories, in addition to those of every history. The
 // keys of a fleet are called k1, k2, …; {k1} in a text is the fingerprint of a key. The
-// checks of inspect go on whatever a history says.
+// checks of inspect go on with every history.
 func (c *cluster) forms() []history.Form {
 	each, expect := c.ForEach, history.Expect
 	return append([]history.Form{
@@ -122,7 +122,7 @@ func (c *cluster) unseen(a args) error {
 	if err := mark(true); err != nil {
 		return err
 	}
-	// The monitor looks at new snapshots; here at those that stay as they are.
+	// The monitor checks new snapshots; here those that stay as they are.
 	if err := c.eachSeen(a[0], c.Live(), func(p, unseen *process) error {
 		if _, seen := p.Node.Snapshot().Get(unseen.Name); seen && p != unseen {
 			return fmt.Errorf("%s sees %s", p.Name, unseen.Name)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// Every file in testdata is the history of a cluster; what it can say is listed in
+// Every file in testdata is the history of a cluster; its statements are listed in
 // [cluster.forms]. Real nodes play it, on unmodified memberlist, under a virtual clock.
 func TestEveryHistoryEndsAsItPromises(t *testing.T) {
 	// Under the race detector these take half of the time of all; without it they are short.
@@ -35,8 +35,8 @@ func TestEveryHistoryEndsTheSameWithCertificates(t *testing.T) {
 	raced := []string{"blackhole_and_back", "restart_new_address", "rolling_restart"}
 	for _, h := range histories(t) {
 		switch {
-		case h.Has("secure"): // it says itself how
-		case h.Name == "clock_ahead": // clock_ahead_signed ends otherwise, and says why
+		case h.Has("secure"): // it sets itself how
+		case h.Name == "clock_ahead": // clock_ahead_signed ends otherwise, and gives the reason
 		case history.Raced && !slices.Contains(raced, h.Name):
 		default:
 			t.Run(h.Name, func(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Connections that say nothing cost nothing to open. They must not keep members out,
+// Connections that send nothing cost nothing to open. They must not block members,
 // not even those that come from the same address.
-func TestSilentConnectionsKeepNoMemberOut(t *testing.T) {
+func TestSilentConnectionsBlockNoMember(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
 	member := start(t, func(c *Config) { c.ID = "r2"; certified(t, a, c, nil) })

@@ -20,7 +20,7 @@ func events(changes []change) string {
 	return s
 }
 
-func TestTheTableTellsWhatHappened(t *testing.T) {
+func TestTheTableReportsChanges(t *testing.T) {
 	now := time.Unix(0, 0)
 	tb := newTable("self.1")
 	moved := member("w1", 2)
@@ -51,7 +51,7 @@ func TestTheTableTellsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoFailedIsLookedFor(t *testing.T) {
+func TestOnlyFailedMembersAreLookedFor(t *testing.T) {
 	now := time.Unix(0, 0)
 	tb := newTable("self.1")
 	tb.seen(member("failed", 1), now)

@@ -27,7 +27,7 @@ func claimsOf(cfg *Config) identity.Claims {
 	return identity.Claims{Role: cfg.Role, Cluster: cfg.Cluster, Environment: cfg.Environment, Datacenter: cfg.Datacenter, Node: cfg.ID}
 }
 
-// certified gives the configuration a certificate that says the same as it does,
+// certified gives the configuration a certificate with the same claims,
 // but for what change makes of it.
 func certified(t *testing.T, a *identity.Authority, c *Config, change func(*identity.Claims)) {
 	t.Helper()
@@ -120,7 +120,7 @@ func TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy(t *testing.T) {
 	}
 }
 
-// Only one of the two has certificates, in either direction: both say which setting is
+// Only one of the two has certificates, in either direction: both report which setting is
 // missing, and count it apart from strangers that send anything.
 func TestAMemberWithoutACertificateLearnsWhatIsMissingAndIsCountedApart(t *testing.T) {
 	a := authority(t)

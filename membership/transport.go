@@ -220,7 +220,7 @@ func labelHeader(label string) []byte {
 
 func (t *transport) acceptStreams() {
 	const quiet = 10 * time.Second // between two warnings: a shortage may last
-	strangers := handshake.NewStrangers(handshake.StrangersConfig{Limit: helloTimeout})
+	pending := handshake.NewPending(handshake.PendingConfig{Limit: helloTimeout})
 	var warned time.Time
 	for {
 		conn, err := t.streams.Accept()
@@ -241,8 +241,8 @@ func (t *transport) acceptStreams() {
 			t.pause(50 * time.Millisecond) // most likely out of descriptors
 			continue
 		}
-		stranger := strangers.Meet(conn)
-		t.wg.Go(func() { t.serve(stranger) })
+		accepted := pending.Add(conn)
+		t.wg.Go(func() { t.serve(accepted) })
 	}
 }
 
@@ -254,10 +254,10 @@ func (t *transport) pause(d time.Duration) {
 }
 
 // serve exchanges hellos on one incoming connection and passes it to its handler.
-func (t *transport) serve(stranger *handshake.Stranger) {
-	var conn net.Conn = stranger
+func (t *transport) serve(accepted *handshake.PendingConn) {
+	var conn net.Conn = accepted
 	if t.identity != nil {
-		conn = t.identity.Watch(stranger)
+		conn = t.identity.Watch(accepted)
 	}
 	t.track(conn)
 	g, err := t.secureInbound(conn)
@@ -270,8 +270,8 @@ func (t *transport) serve(stranger *handshake.Stranger) {
 	if err == nil {
 		err = t.learn(peer, g)
 	}
-	if ended := stranger.Leave(); ended != "" {
-		err = &strangerError{reason: ended, err: err}
+	if ended := accepted.Remove(); ended != "" {
+		err = &closedError{reason: ended, err: err}
 	}
 	if err != nil {
 		t.forget(conn)
@@ -323,14 +323,14 @@ func (t *transport) forget(conn net.Conn) {
 	delete(t.open, conn)
 }
 
-// strangerError is the error of a hello that took too long, or whose place was needed for another
+// closedError is the error of a hello that took too long, or whose place was needed for another
 // connection.
-type strangerError struct {
+type closedError struct {
 	reason string
 	err    error // that of the closed connection, if any
 }
 
-func (e *strangerError) Error() string { return fmt.Sprintf("closed (%s): %v", e.reason, e.err) }
+func (e *closedError) Error() string { return fmt.Sprintf("closed (%s): %v", e.reason, e.err) }
 
 // reportRefusal counts and logs a failed hello, once, at the side that notices the failure.
 // Strangers can cause failures, so only a typed refusal can be logged as a warning (see
@@ -345,8 +345,8 @@ func (t *transport) reportRefusal(direction, addr string, err error) {
 	}
 	if !errors.As(err, &refusal) {
 		reason := fieldMalformed
-		if stranger, ok := errors.AsType[*strangerError](err); ok {
-			reason = stranger.reason
+		if closed, ok := errors.AsType[*closedError](err); ok {
+			reason = closed.reason
 		}
 		t.metrics.refused(direction, reason)
 		t.logger.Debug("gossip stream dropped", "direction", direction, "addr", addr, "err", err)

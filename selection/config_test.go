@@ -13,7 +13,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	}
 }
 
-func TestEveryInvalidSettingIsReportedAtOnceAndSorted(t *testing.T) {
+func TestEveryInvalidSettingIsReportedInOneSortedError(t *testing.T) {
 	err := Config{Redraws: -1}.Validate()
 	if err == nil {
 		t.Fatal("accepted")

@@ -79,7 +79,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		if p.is == probing {
 			b.evictProbed(p.entry, now)
 		} else if phase(s.phase.Load()) == active && !b.table.Load().full.has(p.entry.Tier) {
-			record := record{consecutive, failures, requests, failing, tier.failureElsewhere()}
+			record := record{consecutive, failures, requests, failing, tier.otherShare()}
 			if cause, reason := b.evictionReason(record); cause != "" {
 				b.evict(p.entry, now, cause, reason)
 			}

@@ -88,7 +88,7 @@ func TestLongStreamsAreNoSilence(t *testing.T) {
 	r.headroom.Store(0)
 	near(t, "three streams, an hour later", r.score("w0"), float64(20*ms)*4, 0.02)
 	waiting := r.pickFrom("w0")
-	near(t, "a request beside them", r.score("w0"), float64(20*ms)*5, 0.02)
+	near(t, "a request next to them", r.score("w0"), float64(20*ms)*5, 0.02)
 	r.wait(2 * time.Second)
 	near(t, "which waits for 2 s", r.score("w0"), float64(time.Second)*5, 0.02)
 	r.Done(streams[0], r.now, Success)

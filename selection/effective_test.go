@@ -70,7 +70,7 @@ func TestTheEndpointRateIsRead(t *testing.T) {
 	}
 }
 
-func TestTheRangeWidensAtOnceAndNarrowsLater(t *testing.T) {
+func TestTheRangeWidensImmediatelyAndNarrowsLater(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.updateRange(40, 1)
 	if got := r.used(5, time.Second); got != 40 {
@@ -117,7 +117,7 @@ func TestAnEndpointEvictedWithinThePrefixIsReplacedByTheNext(t *testing.T) {
 	if shares["w1"] != 0 || len(shares) != 4 || shares["w4"] == 0 {
 		t.Errorf("traffic goes to %v", shares)
 	}
-	r.flow(r.table.Load()) // those requests shall not widen it
+	r.flow(r.table.Load()) // those requests must not widen it
 	r.wait(30 * time.Second)
 	r.Refresh(r.now)
 	r.request("w1", ms, Success)
@@ -251,7 +251,7 @@ func narrowed(t *testing.T, n int) *rig {
 	return r
 }
 
-// A rate says nothing about requests that last: the few endpoints that little traffic
+// A rate does not describe requests that last: the few endpoints that little traffic
 // needs are soon full of them.
 func TestRequestsAtOneTimeAreSpreadOverTheWholeRangeHoweverNarrowItWas(t *testing.T) {
 	for _, c := range []struct{ n, requests int }{{8, 24}, {8, 8}, {6, 3}, {30, 24}, {30, 200}} {

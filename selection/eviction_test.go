@@ -72,7 +72,7 @@ func TestFailuresInARowDoNotEvictWhileTheWholeRangeFails(t *testing.T) {
 	}
 }
 
-func TestNeverMoreThanAThirdIsOut(t *testing.T) {
+func TestNeverMoreThanAThirdIsEvicted(t *testing.T) {
 	for n, want := range map[int]int{1: 0, 2: 0, 3: 1, 5: 1, 6: 2, 10: 3} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := fleet(t, n, DefaultConfig())
@@ -108,7 +108,7 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	}
 }
 
-func TestHalfOpenEndpointsCountAsOut(t *testing.T) {
+func TestHalfOpenEndpointsCountAsEvicted(t *testing.T) {
 	r := fleet(t, 3, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
 	r.wait(30 * time.Second)

@@ -129,7 +129,7 @@ func TestAnExplainedPickIsThePick(t *testing.T) {
 	})
 }
 
-func TestTheReasonSaysWhy(t *testing.T) {
+func TestTheReasonExplainsThePick(t *testing.T) {
 	reason := func(r *rig, excluded *Exclusion) string {
 		t.Helper()
 		d, err := r.Explain(r.now, excluded)
@@ -163,7 +163,7 @@ func TestTheReasonSaysWhy(t *testing.T) {
 	}
 	r.winner.bits.Store(math.Float32bits(1)) // no endpoint has so good a score
 	if d, err := r.Explain(r.now, nil); err != nil || len(d.Pairs) != 1 {
-		t.Errorf("drawn again beside a dominant endpoint: %+v, %v", d.Pairs, err)
+		t.Errorf("drawn again next to a dominant endpoint: %+v, %v", d.Pairs, err)
 	}
 	r.request("w1", 10*time.Microsecond, Success)
 	r.median(time.Second)

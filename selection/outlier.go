@@ -14,7 +14,7 @@ type record struct {
 	consecutive        uint32  // failures in a row
 	failures, requests float32 // recent; counts that decay over 10 s
 	failing            float32 // share of failures in its tier
-	elsewhere          float32 // lowest share expected in another tier, 1 for none
+	otherFailing       float32 // lowest share expected in another tier, 1 for none
 }
 
 // evictionReason returns why an endpoint that has just failed should be evicted, as a
@@ -33,8 +33,8 @@ type record struct {
 // the own tier is at fault.
 func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string) {
 	threshold := b.cfg.ErrorRateThreshold
-	failing := min(r.failing, r.elsewhere)
-	worst := r.failing > 3*r.elsewhere
+	failing := min(r.failing, r.otherFailing)
+	worst := r.failing > 3*r.otherFailing
 	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
 		return forFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
 	}

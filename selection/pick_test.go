@@ -80,7 +80,7 @@ func TestTheSecondOfAPairIsNeverTheFirstAndFollowsTheWeights(t *testing.T) {
 				}
 				continue
 			}
-			near(t, fmt.Sprintf("share of %d beside %d", i, not), got[i], w/(15.5-weights[not]), 0.01)
+			near(t, fmt.Sprintf("share of %d next to %d", i, not), got[i], w/(15.5-weights[not]), 0.01)
 		}
 	}
 	for _, random := range []uint64{0, 1, math.MaxUint64} {
@@ -419,7 +419,7 @@ func TestWeightsHoldAmongTheEndpointsLeft(t *testing.T) {
 	}
 }
 
-func TestTheErrorSaysWhyNothingCouldBePicked(t *testing.T) {
+func TestTheErrorExplainsWhyNothingCouldBePicked(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	_, empty := r.Pick(r.now, nil)
 	r.update(rangeOf(2))
@@ -475,7 +475,7 @@ func TestPickAndDoneDoNotAllocate(t *testing.T) {
 	}
 }
 
-func TestEverythingMayRunAtOnce(t *testing.T) {
+func TestEverythingMayRunConcurrently(t *testing.T) {
 	b, err := NewBalancer(DefaultConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func TestNoTokenIsSpentTwice(t *testing.T) {
 	for _, n := range spent {
 		total += n
 	}
-	// Two that ask for the last token at once may both be refused; it then stays.
+	// Two that ask for the last token concurrently may both be refused; it then stays.
 	if total += spendBudget(b); total != budgetSavings {
 		t.Errorf("%d of %d tokens were spent", total, budgetSavings)
 	}

@@ -112,7 +112,7 @@ func (r *rig) pickFromTable(id string) *entry {
 
 func (r *rig) score(id string) float64 { return r.stats(id).Score }
 
-// idleShares picks n times, cancelling each at once, and counts.
+// idleShares picks n times, cancelling each immediately, and counts.
 func (r *rig) idleShares(n int, excluded *Exclusion) map[string]float64 {
 	r.t.Helper()
 	shares := map[string]float64{}
@@ -124,8 +124,8 @@ func (r *rig) idleShares(n int, excluded *Exclusion) map[string]float64 {
 	return shares
 }
 
-// load is open traffic for a while: Poisson arrivals at rate per second, each
-// answered as the function says.
+// load is open traffic for some time: Poisson arrivals at rate per second, each
+// answered as the function decides.
 type load struct {
 	rate   float64
 	during time.Duration

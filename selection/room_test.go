@@ -188,7 +188,7 @@ func TestAnEvictedEndpointIsAskedAfterOneThatOnlyHasItsShare(t *testing.T) {
 	}
 }
 
-func TestAPickSaysThatTheOtherHadNoRoom(t *testing.T) {
+func TestAPickReportsThatTheOtherHadNoRoom(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(limited(true, 1, 0))
 	r.settle()

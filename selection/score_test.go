@@ -29,7 +29,7 @@ func TestScoreIsLatencyTimesQueuePlusOneOverSuccessSquaredWithoutHeadroom(t *tes
 	r.median(time.Second) // nothing above it, nothing relaxes
 	r.request("w0", 20*ms, Success.WithLoad(3))
 	near(t, "score after a report of 3", r.score("w0"), float64(20*ms)*4, 0.01)
-	p := r.pickFrom("w0") // one sent since the report, and one out
+	p := r.pickFrom("w0") // one sent since the report, and one in flight
 	near(t, "score with one out", r.score("w0"), float64(20*ms)*6, 0.01)
 	r.Done(p, r.now, Cancelled)
 	near(t, "score after the cancel", r.score("w0"), float64(20*ms)*5, 0.01)
@@ -221,7 +221,7 @@ func TestAnswersSoonOutweighASilence(t *testing.T) {
 	}
 	r.request("w0", 2*time.Second, Failure.WithoutAnswer())
 	near(t, "after the silence", float64(r.stats("w0").Latency), float64(time.Second), 0.01)
-	for range 100 { // it answers at once, with no time to relax
+	for range 100 { // it answers immediately, with no time to relax
 		r.request("w0", 20*ms, Success)
 	}
 	if got := r.stats("w0").Latency; got > 40*ms {

@@ -130,7 +130,7 @@ func TestLatencyRespectsTheCapAndThePanic(t *testing.T) {
 	}
 }
 
-func TestALatencyIsHeldAgainstAnEndpointAsTheScoreSeesIt(t *testing.T) {
+func TestALatencyEvictsAnEndpointAsTheScoreSeesIt(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
 	r.trickle(5*time.Second, 20*ms, 1)
@@ -182,7 +182,7 @@ func (r *rig) tierTrickle(during time.Duration, took func(id string) time.Durati
 	}
 }
 
-func TestABusyTierIsNotSlowBesideAnIdleOne(t *testing.T) {
+func TestABusyTierIsNotSlowNextToAnIdleOne(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(tiers(6, 12))
 	r.tierTrickle(30*time.Second, func(id string) time.Duration {
@@ -229,7 +229,7 @@ func TestNoEndpointIsSlowWhileTheTierFails(t *testing.T) {
 	}
 }
 
-func TestThoseWhoAreOutAreNoMeasureOfTheirTier(t *testing.T) {
+func TestEvictedEndpointsAreNoMeasureOfTheirTier(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(tiers(12, 12))
 	r.tierTrickle(5*time.Second, func(string) time.Duration { return 20 * ms })
@@ -258,7 +258,7 @@ func TestThoseWhoAreOutAreNoMeasureOfTheirTier(t *testing.T) {
 	}
 }
 
-func TestLatencyPutsOutAThirdOfATierAtMost(t *testing.T) {
+func TestLatencyEvictsAThirdOfATierAtMost(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(tiers(10, 10))
 	most := 0

@@ -33,7 +33,7 @@ func TestTakeBeginsARequestOnTheNamedEndpointInAnyState(t *testing.T) {
 	}
 }
 
-func TestTakeOfAStrangerSaysWhatToDo(t *testing.T) {
+func TestTheErrorOfTakeForAnUnknownEndpointNamesTheRemedy(t *testing.T) {
 	r := fleet(t, 2, DefaultConfig())
 	r.update(rangeOf(1))
 	_, err := r.Take("w1", r.now)

@@ -81,7 +81,7 @@ func TestHalfATierThatFailsIsEvictedBeyondAThird(t *testing.T) {
 		return sick(id, now)
 	}
 	r.drive(load{400, 20 * time.Second, sick})
-	// It takes a while, for the score keeps requests away from them.
+	// It takes some time, because the score keeps requests away from them.
 	for minute := 1; r.tierInState(0, "active") != 6; minute++ {
 		if minute > 10 {
 			t.Fatalf("%d of 12 active after ten minutes, 6 are sick", r.tierInState(0, "active"))
@@ -139,7 +139,7 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 	r.update(tiers(3, 3))
 	others := func() float32 {
 		r.Refresh(r.now)
-		return r.tiers[0].failureElsewhere()
+		return r.tiers[0].otherShare()
 	}
 	if got := others(); got != unknownFailing {
 		t.Errorf("%v expected of an untried tier", got)

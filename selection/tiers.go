@@ -67,9 +67,9 @@ type tierHealth struct {
 	// failing is the share of failures, float32 bits, an EWMA with alpha 0.01.
 	// Concurrent updates may be lost.
 	failing atomic.Uint32
-	// elsewhere is the lowest share of failures, float32 bits, expected in another tier
+	// otherFailing is the lowest share of failures, float32 bits, expected in another tier
 	// that could take the traffic; 1 if there is none.
-	elsewhere atomic.Uint32
+	otherFailing atomic.Uint32
 
 	// The fields below are used only with Balancer.mu held.
 	ended     uint64  // requests since the last time of unknownAfter without any
@@ -94,7 +94,7 @@ const (
 
 func newTierHealth() *tierHealth {
 	h := new(tierHealth)
-	h.elsewhere.Store(math.Float32bits(1))
+	h.otherFailing.Store(math.Float32bits(1))
 	return h
 }
 
@@ -114,8 +114,8 @@ func (h *tierHealth) count(failure float32) float32 {
 
 func (h *tierHealth) share() float32 { return math.Float32frombits(h.failing.Load()) }
 
-// failureElsewhere returns the lowest failure share expected in another tier.
-func (h *tierHealth) failureElsewhere() float32 { return math.Float32frombits(h.elsewhere.Load()) }
+// otherShare returns the lowest failure share expected in another tier.
+func (h *tierHealth) otherShare() float32 { return math.Float32frombits(h.otherFailing.Load()) }
 
 // expected returns the failure share to expect for traffic from other tiers.
 func (h *tierHealth) expected() float32 {
@@ -148,7 +148,7 @@ func (b *Balancer) assignTiers(entries []entry) {
 	}
 }
 
-// compareTiers sets tierHealth.elsewhere of each tier from the records of the others. b.mu
+// compareTiers sets tierHealth.otherFailing of each tier from the records of the others. b.mu
 // is held.
 func (b *Balancer) compareTiers(entries []entry, now Instant) {
 	if b.tiers == nil {
@@ -178,7 +178,7 @@ func (b *Balancer) compareTiers(entries []entry, now Instant) {
 				lowest = min(lowest, b.tiers[c.tier].expected())
 			}
 		}
-		h.elsewhere.Store(math.Float32bits(lowest))
+		h.otherFailing.Store(math.Float32bits(lowest))
 	}
 }
 

@@ -18,7 +18,7 @@ func weighted(weights ...float64) []Endpoint {
 	return endpoints
 }
 
-// Endpoints that are equally fast get what their weights say, whether there is
+// Endpoints that are equally fast get what their weights set, whether there is
 // next to nothing in flight or much, with service times that are all the same and
 // with ones that vary: to 12 points of a hundred in the worst case of two or
 // three, 99 to 1, and to 20 in that of eight, 20 to seven of 1, of which one always

@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// toy measures a coin: it takes no time, and breaks when it is told to.
+// toy measures a coin: it takes no time, and breaks when a test asks for it.
 func toy(name string) scenario.Scenario {
 	return scenario.Scenario{
 		Name: name, Asks: "Is the coin fair?",
@@ -186,7 +186,7 @@ func TestAPageIsUpdatedInPlace(t *testing.T) {
 	}
 }
 
-func TestWithoutATerminalNothingIsSaidOfProgress(t *testing.T) {
+func TestWithoutATerminalNoProgressIsReported(t *testing.T) {
 	if _, stderr, err := sims("run", "all"); err != nil || stderr != "" {
 		t.Errorf("%q, %v", stderr, err)
 	}

@@ -293,7 +293,7 @@ func TestEnvoysFollowWorkersThatJoinDrainAndLeave(t *testing.T) {
 	reach(t, envoys, rowsOf(t, clients, without))
 }
 
-func TestAClientThatLeavesMovesWhatThePlanSaysAndNoMore(t *testing.T) {
+func TestAClientThatLeavesMovesOnlyWhatThePlanMoves(t *testing.T) {
 	c := start(t, nil)
 	for i := range 6 {
 		c.worker(i, "echo")

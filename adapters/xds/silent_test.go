@@ -24,7 +24,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-func TestStreamsWithoutARequestKeepNoClientOut(t *testing.T) {
+func TestStreamsWithoutARequestBlockNoClient(t *testing.T) {
 	c := start(t, nil)
 	c.worker(1, "echo")
 	ctx, stop := context.WithCancel(t.Context())

@@ -96,7 +96,7 @@ func TestAnOpenCircuitTakesOneProbeInAPeriodAndClosesAfterFiveGoodOnes(t *testin
 	})
 }
 
-func TestAProbeThatFailsStartsAgainAndOneThatIsIgnoredSaysNothing(t *testing.T) {
+func TestAProbeThatFailsStartsAgainAndOneThatIsIgnoredChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
 		send(b, "web", "ffffff")
@@ -123,7 +123,7 @@ func TestAProbeThatFailsStartsAgainAndOneThatIsIgnoredSaysNothing(t *testing.T) 
 	})
 }
 
-func TestOnlyOneProbeIsOutHoweverLongItTakes(t *testing.T) {
+func TestOnlyOneProbeIsInFlightHoweverLongItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
 		send(b, "web", "ffffff")
@@ -234,7 +234,7 @@ ringway_circuits{state="open"} 1
 	}
 }
 
-func TestEveryBadSettingIsReportedAtOnce(t *testing.T) {
+func TestEveryBadSettingIsReportedInOneError(t *testing.T) {
 	_, err := New(Config{FailureShare: 1, MinRequests: -1})
 	const want = `circuit: FailureShare is 1, allowed is 0 or more, less than 1
 circuit: MaxCircuits is 0, allowed is 1 or more
@@ -296,7 +296,7 @@ func TestReportOnlyCountsAndLetsPass(t *testing.T) {
 	}
 }
 
-func TestManyCallersAtOnceOpenAndProbeOneCircuitAtATime(t *testing.T) {
+func TestManyConcurrentCallersOpenAndProbeOneCircuitAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
 		send(b, "web", "ffffff")

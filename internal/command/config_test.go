@@ -107,7 +107,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 	}
 }
 
-// quietly executes a command whose daemon, if it starts, stops at once.
+// quietly executes a command whose daemon, if it starts, stops immediately.
 func quietly(t *testing.T, root *cobra.Command, args []string) error {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

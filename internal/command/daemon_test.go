@@ -21,7 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// greeter is a daemon that says hello and ends.
+// greeter is a daemon that prints a greeting and ends.
 type greeter struct {
 	name string
 	out  io.Writer
@@ -101,7 +101,7 @@ func TestAnUnknownFlagPointsToTheHelp(t *testing.T) {
 	}
 }
 
-func TestConfigShowSaysWhereAValueComesFrom(t *testing.T) {
+func TestConfigShowNamesTheSourceOfAValue(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "greeter.yaml")
 	if err := os.WriteFile(file, []byte("times: 3\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func admin(t *testing.T) string {
 	return server.Listener.Addr().String()
 }
 
-func TestHealthTellsALivingProcessFromAReadyOne(t *testing.T) {
+func TestHealthDistinguishesALivingProcessFromAReadyOne(t *testing.T) {
 	addr := admin(t)
 	c := command.HealthCommand("relay", node.RelayAdminPort)
 	if out, _, err := execute(t, c, "--admin-addr", addr); err != nil || out != "ok\n" {

@@ -171,7 +171,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LONE", asked.lone)
 			env.Setenv("LONE_CONFIG", asked.loneConfig)
 			env.Setenv("LONE_INGRESS", asked.ingress)
-			env.Setenv("NOBODY", "127.0.0.1:1")
+			env.Setenv("CLOSED", "127.0.0.1:1")
 			for _, name := range []string{"FREE1", "FREE2", "FREE3", "FREE4"} {
 				addr, err := free()
 				if err != nil {
@@ -203,7 +203,7 @@ func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await is `await PATTERN command …`: the command ends well and says so, in the end.
+// await is `await PATTERN command …`: the command succeeds in the end.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: await pattern command [arg...]")

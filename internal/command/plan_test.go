@@ -102,7 +102,7 @@ echo: ring of 1 worker, 1 relay (home)
 	}
 }
 
-func TestPlanAndExplainSayTheSameInJSONAndInYAML(t *testing.T) {
+func TestPlanAndExplainHaveTheSameContentInJSONAndInYAML(t *testing.T) {
 	admin := startRelay(t)
 	for _, args := range [][]string{{"plan", "echo"}, {"explain", "echo", "--worker", "w1"}} {
 		root := &cobra.Command{}
@@ -130,7 +130,7 @@ func TestPlanAndExplainSayTheSameInJSONAndInYAML(t *testing.T) {
 	}
 }
 
-func TestPlanAndExplainOfWhatIsNotThereSayNothingMatched(t *testing.T) {
+func TestPlanAndExplainOfAMissingNameExitWithNothingMatched(t *testing.T) {
 	admin := startRelay(t)
 	for want, c := range map[string][]string{
 		`the service "absent"`:                  {"plan", "absent"},

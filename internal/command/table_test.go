@@ -94,7 +94,7 @@ func filled[T any]() (v T) {
 	return v
 }
 
-func TestNothingThatAMemberSaysOfItselfReachesTheTerminalAsItIs(t *testing.T) {
+func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 	style := tableStyle{wide: true, colour: false}
 	config, members, offered := filled[api.Config](), filled[MembersDocument](), filled[api.WorkerServices]()
 	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()

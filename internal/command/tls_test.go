@@ -125,7 +125,7 @@ func TestNothingIsEverOverwritten(t *testing.T) {
 	}
 	before[3] = ""
 	if _, err := runTLS(t, certArgs(ca, filepath.Join(dir, "one"))...); err == nil {
-		t.Error("wrote beside an old certificate")
+		t.Error("wrote next to an old certificate")
 	}
 	// The same, when the file appears between the check and the write.
 	if err := (pair{cert: files[2], key: files[3]}).write([]byte("x"), []byte("y")); err == nil {
@@ -141,7 +141,7 @@ func TestNothingIsEverOverwritten(t *testing.T) {
 	}
 }
 
-func TestAllBadFlagsOfACertificateAreReportedAtOnce(t *testing.T) {
+func TestAllBadFlagsOfACertificateAreReportedInOneError(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "old.key"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -61,17 +61,17 @@ func (w *watching) end() {
 type changingAPI struct {
 	*httptest.Server
 	requests atomic.Int64  // of the service
-	looked   chan struct{} // gets one for each look that the test waits for
+	arrived  chan struct{} // gets one for each request that the test waits for
 	broken   atomic.Bool
 	extra    atomic.Value // JSON text: more fields of the service
 }
 
 func newChangingAPI(t *testing.T) *changingAPI {
-	a := &changingAPI{looked: make(chan struct{})}
+	a := &changingAPI{arrived: make(chan struct{})}
 	a.extra.Store("")
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		select {
-		case a.looked <- struct{}{}:
+		case a.arrived <- struct{}{}:
 		default:
 		}
 		if a.broken.Load() {
@@ -86,7 +86,7 @@ func newChangingAPI(t *testing.T) *changingAPI {
 // looks waits until the API was asked n times.
 func (a *changingAPI) looks(n int) {
 	for range n {
-		<-a.looked
+		<-a.arrived
 	}
 }
 
@@ -130,7 +130,7 @@ func TestAWatchOfATableRepeatsItAfterAnEmptyLine(t *testing.T) {
 	w.end()
 }
 
-func TestAWatchForgetsWhatAnAnswerNoLongerSays(t *testing.T) {
+func TestAWatchForgetsWhatAnAnswerNoLongerContains(t *testing.T) {
 	a := newChangingAPI(t)
 	a.extra.Store(`,"range_text":"[0..3) of 9"`)
 	w := startWatch(t, command.ServicesCommand(), "-o", "wide", "--admin-addr", a.addr())
@@ -152,7 +152,7 @@ func TestAWatchForgetsWhatAnAnswerNoLongerSays(t *testing.T) {
 	w.end()
 }
 
-func TestAWatchOutlivesTheProcessAndTellsOnce(t *testing.T) {
+func TestAWatchOutlivesTheProcessAndReportsOnce(t *testing.T) {
 	a := newChangingAPI(t)
 	w := startWatch(t, command.ServicesCommand(), "-o", "json", "--admin-addr", a.addr())
 	documents := json.NewDecoder(w.out)
@@ -165,15 +165,15 @@ func TestAWatchOutlivesTheProcessAndTellsOnce(t *testing.T) {
 	if err != nil || !strings.Contains(text, "ask the relay at") || !strings.HasSuffix(text, "; still watching\n") {
 		t.Errorf("%q, %v", text, err)
 	}
-	a.looks(3) // said once, or the watch would hang in the pipe here
+	a.looks(3) // printed once, or the watch would hang in the pipe here
 	a.broken.Store(false)
-	if err := documents.Decode(&doc); err != nil { // the same document: what was said before is stale
+	if err := documents.Decode(&doc); err != nil { // the same document: its former content is stale
 		t.Fatal(err)
 	}
 	w.end()
 }
 
-func TestAWatchOfWhatIsNotThereEndsAtOnce(t *testing.T) {
+func TestAWatchOfAMissingNameEndsImmediately(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

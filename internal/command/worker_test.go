@@ -93,11 +93,11 @@ func TestADrainOfUnknownServicesIsReported(t *testing.T) {
 	}
 	out, _, err := execute(t, command.UndrainCommand(), "-o", "json", "--admin-addr", admin)
 	if err != nil || strings.Contains(out, `"drained": true`) {
-		t.Errorf("a was drained beside what is not there: %s %v", out, err)
+		t.Errorf("a was drained next to what is not there: %s %v", out, err)
 	}
 }
 
-func TestReloadSaysWhatHasChanged(t *testing.T) {
+func TestReloadReportsTheChanges(t *testing.T) {
 	admin, file := startWorker(t)
 	write(t, file, "services: [{name: c, address: '127.0.0.1:2'}]\n")
 	out, _, err := execute(t, command.ReloadCommand(), "--admin-addr", admin)

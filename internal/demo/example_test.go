@@ -6,7 +6,7 @@ import (
 	"github.com/ringway/ringway/internal/demo"
 )
 
-// All mistakes are reported at once, before anything is started.
+// All mistakes are reported together, before anything is started.
 func ExampleCommand() {
 	cmd := demo.Command()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// output is a writer that several goroutines may share, and that tells once when
+// output is a writer that several goroutines may share, and that notifies once when
 // a text has been written.
 type output struct {
 	mu   sync.Mutex
@@ -182,9 +182,9 @@ func TestTheReportHasExactlyTheAgreedKeys(t *testing.T) {
 	}
 }
 
-// Ctrl-C is how a demo ends: it tells of failures, and no error follows.
+// Ctrl-C is how a demo ends: it reports failures, and no error follows.
 // A run with --for is a test, and its exit code is the verdict.
-func TestAnInterruptedDemoEndsWellAndStillTellsOfFailures(t *testing.T) {
+func TestAnInterruptedDemoEndsWellAndStillReportsFailures(t *testing.T) {
 	for _, interrupted := range []bool{true, false} {
 		var stdout, stderr output
 		d := &demo{cfg: Config{Stdout: &stdout, Stderr: &stderr, Settings: DefaultSettings()}}

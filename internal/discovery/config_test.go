@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestEverythingWrongWithAConfigurationIsReportedAtOnce(t *testing.T) {
+func TestEverythingWrongWithAConfigurationIsReportedInOneError(t *testing.T) {
 	_, err := NewResolver(ResolverConfig{
 		Servers: []string{"dns.example", "127.0.0.1:0"}, AllowedCIDRs: []string{"10.0.0.0/8", "10.0.0.0/33", "relay"}, InternalSuffixes: []string{".a b"},
 		Timeout: -1, CacheTTL: -1, MaxTTL: -1, NegativeTTL: -1, ChangeWindow: -1, MaxQueries: -1, MaxChanges: -1,
@@ -50,7 +50,7 @@ func covers(t *testing.T, config any, tests map[string]func(*testing.T)) {
 
 func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 	// twice asks two times, the given time apart, for a name whose address changes
-	// in between, and says whether the second answer was new.
+	// in between, and reports whether the second answer was new.
 	twice := func(t *testing.T, ttl int, apart time.Duration, change func(*ResolverConfig)) bool {
 		g := newRig(t, change)
 		g.server.set("relay.example", ttl, "10.0.0.1")

@@ -39,7 +39,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(finder.Addrs()) // names take a refresh; Run does one at once
+	fmt.Println(finder.Addrs()) // names take a refresh; Run does one immediately
 	if err := finder.Refresh(context.Background()); err != nil {
 		fmt.Println(err)
 		return

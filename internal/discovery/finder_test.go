@@ -45,7 +45,7 @@ func expect(t *testing.T, f *Finder, want ...string) {
 // statuses returns the state of each seed.
 func (f *Finder) statuses() []seedStatus { return slices.Clone(f.current.Load().seeds) }
 
-func TestAddressSeedsAreThereAtOnceAndAlways(t *testing.T) {
+func TestAddressSeedsAreThereImmediatelyAndAlways(t *testing.T) {
 	g := newRig(t, nil)
 	f := g.newFinder(t, Config{Seeds: []string{"10.0.0.9:1", "relay.example", "[::1]:2", "10.0.0.9:1"}})
 	expect(t, f, "10.0.0.9:1", "[::1]:2")
@@ -225,7 +225,7 @@ func TestARefreshEndsWithItsContext(t *testing.T) {
 }
 
 // The hosts file stands in for DNS here: real sockets do not run in a bubble.
-func TestRunRefreshesAtOnceAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS-A17
+func TestRunRefreshesImmediatelyAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS-A17
 	path := writeFile(t, "10.0.0.1 relay.example\n")
 	synctest.Test(t, func(t *testing.T) {
 		resolver, err := NewResolver(ResolverConfig{HostsFile: path, CacheTTL: time.Minute})
@@ -256,7 +256,7 @@ func TestRunRefreshesAtOnceAndEverySixtyToSixtyFiveSeconds(t *testing.T) { // HS
 		expect(t, f, "10.0.0.2:7400")
 		cancel()
 		wg.Wait()
-		// The old address is in three of the lists, beside the new one.
+		// The old address is in three of the lists, next to the new one.
 		at = slices.Compact(at)
 		if len(at) < 3600/65 || len(at) > 3600/60+1 || at[0] != 0 {
 			t.Fatalf("%d refreshes in an hour, the first at %v", len(at), at[0])
@@ -400,7 +400,7 @@ func TestACallerThatReturnsOftenAsksAgainForOldAnswersOnly(t *testing.T) {
 	asked(2, "absent.example")
 }
 
-func TestANameOfWhichNoServerSaidAnythingIsAskedForAgain(t *testing.T) {
+func TestANameThatNoServerAnsweredIsAskedForAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*server)
 		again bool

@@ -32,7 +32,7 @@ func TestPausesGrowToFifteenSecondsAndStayThere(t *testing.T) { // HS-A16
 	}
 }
 
-func TestAtMostTenProbesRunAtOnce(t *testing.T) { // HS-A15
+func TestAtMostTenProbesRunConcurrently(t *testing.T) { // HS-A15
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		now, most := 0, 0

@@ -327,7 +327,7 @@ func TestInvalidateForgetsAName(t *testing.T) { // HS-C11
 	}
 }
 
-func TestTheStatisticsSayWhatTheCacheDid(t *testing.T) { // HS-C11
+func TestTheStatisticsCountWhatTheCacheDid(t *testing.T) { // HS-C11
 	g := newRig(t, nil)
 	g.server.set("relay.example", 5, "10.0.0.1")
 	g.host(t, "relay.example", UseCache)

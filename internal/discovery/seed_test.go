@@ -29,7 +29,7 @@ func TestEveryFormOfSeedIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestABadSeedSaysWhatIsWrongWithIt(t *testing.T) {
+func TestTheErrorOfABadSeedNamesTheFault(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for text, want := range map[string]string{
 		"":                           "the host is missing",

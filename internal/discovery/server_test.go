@@ -168,7 +168,7 @@ func (s *server) fail(name string, rcode int) {
 	s.rcodes[name] = rcode
 }
 
-// deny puts a SOA record beside the no for a name.
+// deny adds a SOA record to the negative answer for a name.
 func (s *server) deny(name, soa string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

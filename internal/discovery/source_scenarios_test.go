@@ -18,7 +18,7 @@ import (
 // a promise of a Finder on a real resolver and a real DNS server; the source ran
 // them on a stand-in that did the caching and the filtering itself, so most could
 // not fail. Those marked "bites" asserted nothing that could fail there, or less
-// than their text says. The details are in the tests of the resolver and the
+// than their text states. The details are in the tests of the resolver and the
 // finder.
 func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 			mustRefresh(t, again)
 			expect(t, again, "10.0.0.3:9000", "10.0.0.1:9000", "10.0.0.2:9000")
 		}},
-		{"dns_discovery_caching", func(t *testing.T) { // bites: what a refresh lists, beside the queries
+		{"dns_discovery_caching", func(t *testing.T) { // bites: what a refresh lists, in addition to the queries
 			f := discover(t, "cached.test.local", "10.0.1.1") // with a TTL of 60 s
 			asked := func(want int) {
 				t.Helper()
@@ -55,7 +55,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 			f.useCache(t)
 			asked(3)
 		}},
-		{"dns_discovery_failure_handling", func(t *testing.T) { // bites: the failure is said, and by the seed
+		{"dns_discovery_failure_handling", func(t *testing.T) { // bites: the failure is reported, with the seed
 			f := discover(t, "working.test.local", "10.0.2.1", "10.0.2.2")
 			both := f.newFinder(t, Config{Seeds: []string{"broken.test.local", "working.test.local"}})
 			if err := both.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "broken.test.local") || strings.Contains(err.Error(), "working.test.local") {
@@ -66,7 +66,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 				t.Errorf("status %+v", s)
 			}
 		}},
-		{"dns_discovery_recovery", func(t *testing.T) { // bites: without anybody clearing the failure
+		{"dns_discovery_recovery", func(t *testing.T) { // bites: the failure ends without a command
 			f := discover(t, "recovery.test.local")
 			f.server.fail("recovery.test.local", dns.RcodeServerFailure)
 			if err := f.Refresh(t.Context()); err == nil || len(f.Addrs()) != 0 {
@@ -375,7 +375,7 @@ func (d discovery) dropped(t *testing.T, reason string, want float64) {
 	}
 }
 
-// verdicts say which address of a name a rule lets through.
+// verdicts name the address of a name a rule lets through.
 type verdicts []struct {
 	name, addr string
 	passes     bool

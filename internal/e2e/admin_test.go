@@ -123,9 +123,9 @@ func TestTheCommandAsksNoProxyOfTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A label of 64 characters is no name: no name server is asked.
-	elsewhere := strings.Repeat("x", 64) + ":7430"
+	unresolvable := strings.Repeat("x", 64) + ":7430"
 	for _, verb := range [][]string{{"members"}, {"monitor"}, {"tap", "echo"}, {"check"}, {"health"}, {"health", "--admin-tls"}, {"keys", "list"}, {"keys", "install", key, "--admin-clear-text"}} {
-		if r := ringway(t, append(verb, "--admin-addr", elsewhere)...); r.Code != 1 || !strings.Contains(r.Stderr, "no such host") {
+		if r := ringway(t, append(verb, "--admin-addr", unresolvable)...); r.Code != 1 || !strings.Contains(r.Stderr, "no such host") {
 			t.Errorf("%v", r)
 		}
 	}

@@ -199,7 +199,7 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	}
 }
 
-// runWorker runs a command of worker to its end and returns what it says.
+// runWorker runs a command of worker to its end and returns its output.
 func runWorker(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
 	p := start(t, processConfig{Name: "worker " + args[0], Binary: "worker", Dir: plain(t), Args: args})

@@ -66,7 +66,7 @@ func (f *fleet) finds(t *testing.T, r *relay, want checkFinding) {
 		if time.Now().After(await) {
 			t.Fatalf("never found %+v; the last check:\n%v", want, out)
 		}
-		time.Sleep(100 * time.Millisecond) // between two looks at the state
+		time.Sleep(100 * time.Millisecond) // between two checks of the state
 	}
 }
 
@@ -83,7 +83,7 @@ func (f *fleet) wellOnly(t *testing.T, r *relay) {
 		if time.Now().After(deadline) {
 			t.Fatalf("a fleet in which all is well: %v", out)
 		}
-		time.Sleep(100 * time.Millisecond) // between two looks at the state
+		time.Sleep(100 * time.Millisecond) // between two checks of the state
 	}
 	if bad := report.troubles(); len(bad) > 0 || report.Status != "ok" {
 		t.Fatalf("exit code 0 with %+v", bad)

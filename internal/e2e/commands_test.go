@@ -23,7 +23,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 1})
 	keyless := f.relays[0]
 	await(t, "the relay answers", func() bool { return f.client.get(keyless.Admin, "/healthz").status == 200 })
-	nobody := freeAddr(t)
+	closed := freeAddr(t)
 
 	issue := []string{"tls", "cert", "create", "--ca", s.Path("ca"), "--role", "relay", "--node", "r1",
 		"--cluster", cluster, "--environment", environment}
@@ -48,7 +48,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 		{"no such command of keys", []string{"keys", "bogus"}, []string{`unknown command "bogus"`}},
 		{"use of nothing", []string{"keys", "use"}, []string{"want FINGERPRINT, got no argument"}},
 		{"a form that there is not", []string{"keys", "list", "-o", "xml", "--admin-addr", keyless.Admin}, []string{`"xml"`, "table, json"}},
-		{"a relay that does not run", []string{"keys", "list", "--admin-addr", nobody}, []string{nobody, "is it running"}},
+		{"a relay that does not run", []string{"keys", "list", "--admin-addr", closed}, []string{closed, "is it running"}},
 		{"a relay without keys", []string{"keys", "list", "--admin-addr", keyless.Admin}, []string{"no gossip keys", "gossip key file"}},
 		{"installing a key where there are none", []string{"keys", "install", s.Path("gossip.key"), "--admin-addr", keyless.Admin}, []string{"no gossip keys"}},
 		{"installing a file that is not there", []string{"keys", "install", s.Path("nowhere.key"), "--admin-addr", keyless.Admin}, []string{"nowhere.key", "no such file"}},

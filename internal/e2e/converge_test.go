@@ -19,7 +19,7 @@ func TestThirtySecuredProcessesConvergeWithin15Seconds(t *testing.T) {
 		if time.Since(started) > bound {
 			t.Fatalf("not converged %v after the last start: %v", bound, f.views())
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks at the state
+		time.Sleep(20 * time.Millisecond) // between two checks of the state
 	}
 	t.Logf("%d processes converged %v after the last start", relays+workers, time.Since(started).Round(10*time.Millisecond))
 

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestADeniedCertificateIsOutOfTheFleetWithinSeconds puts the serial number of one
+// TestADeniedCertificateLeavesTheFleetWithinSeconds puts the serial number of one
 // worker's certificate on the deny list while requests flow.
-func TestADeniedCertificateIsOutOfTheFleetWithinSeconds(t *testing.T) {
+func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 	t.Parallel()
 	const workers = 4
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: workers, Secure: true,

@@ -94,7 +94,7 @@ func (c *crowdOf) leave() {
 	}
 }
 
-// evicted is how many workers a relay sends nothing for a while, by reason.
+// evicted is how many workers a relay sends nothing for some time, by reason.
 func (f *fleet) evicted(t *testing.T, r *relay) map[string]float64 {
 	evictions := map[string]float64{}
 	for _, reason := range []string{"consecutive_failures", "error_rate", "latency", "half_open"} {

@@ -64,7 +64,7 @@ type fleetConfig struct {
 	WorkerArgs []string
 	// RelayFiles is how many descriptors a relay may have; 0: as many as the tests.
 	RelayFiles int
-	// Seeds is how many of the relays are seeds of everybody; 0: all.
+	// Seeds is how many of the relays are seeds of all members; 0: all.
 	Seeds int
 	// Secure gives every process a certificate and a file of gossip keys.
 	Secure bool
@@ -83,7 +83,7 @@ type fleetConfig struct {
 	Services func(n int) []string
 }
 
-// startFleet starts everything at once, in no order: that is how fleets start.
+// startFleet starts all members together, in no order: that is how fleets start.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
 	cfg.Binaries = cmp.Or(cfg.Binaries, binaries)
@@ -161,7 +161,7 @@ func (f *fleet) startAgent(w *worker, id string, services []string, more ...stri
 	f.Start(w.Member, processConfig{Args: args})
 }
 
-// awaitRange waits until every relay is ready, and sends to so many workers of echo.
+// awaitRange waits until every relay is ready, and sends to that number of workers of echo.
 func (f *fleet) awaitRange(t *testing.T, workers int) {
 	t.Helper()
 	for _, r := range f.relays {

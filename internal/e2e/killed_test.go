@@ -49,8 +49,8 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 				late++
 			}
 		}
-		// An idle HTTP/1.1 connection is looked at before a POST is sent over it. One
-		// of HTTP/2 is shared: each client may meet one whose end is not read yet.
+		// An idle HTTP/1.1 connection is checked before a POST is sent over it. One
+		// of HTTP/2 is shared: each client may get one whose end is not read yet.
 		if allowed := map[string]int{echo: 0, rpc: loadClients / 2}[service]; late > allowed {
 			t.Errorf("%d requests that began after the end of %s were lost, want at most %d", late, w.ID, allowed)
 		}
@@ -106,7 +106,7 @@ func (f *fleet) holdOn(t *testing.T, w *worker, service string) *held {
 	client := newClient(t)
 	t.Cleanup(h.clients.Wait)
 	missing := []string{http.MethodGet, http.MethodPost}
-	// A relay with a request on w that is not answered sends w no more for a while.
+	// A relay with a request on w that is not answered sends w no more for some time.
 	relays := f.running()
 	for n := range 200 {
 		via := relays[n%len(relays)]

@@ -548,7 +548,7 @@ func (f *fleet) hold(t *testing.T, client *client, r *relay, key string) (ended 
 func (f *fleet) stoppingRelayFinishes(t *testing.T) {
 	r := f.relay("r3")
 	// The load's clients do as a load balancer does: they use the relays that
-	// say that they are ready.
+	// report that they are ready.
 	var usable atomic.Pointer[[]*relay]
 	usable.Store(&f.relays)
 	load := f.startLoad(t, loadConfig{Name: "relay", Service: echo, Retry: true, Relay: func(n int) *relay {

@@ -47,7 +47,7 @@ type loadConfig struct {
 	Name string
 	// Service is asked.
 	Service string
-	// Relay says through which relay to send the n-th request of a client.
+	// Relay is the relay through which to send the n-th request of a client.
 	Relay func(n int) *relay
 	// Retry has clients try the next relay when one refuses the connection.
 	Retry bool
@@ -176,7 +176,7 @@ func noneFailed(t *testing.T, results []result) {
 }
 
 // noPostTwice checks the journals: a POST is executed at most once, and exactly
-// once when its client was told so. A GET that succeeded was executed.
+// once when its client was notified so. A GET that succeeded was executed.
 func (f *fleet) noPostTwice(t *testing.T, results []result) {
 	t.Helper()
 	executed := f.executed(t)

@@ -115,7 +115,7 @@ func TestTheCommandsOfThePageAboutHTTPSLeadToAnExplainedRequest(t *testing.T) {
 	// Other tests may use the ports of the page.
 	admin, gossip, https := freeAddr(t), freeAddr(t), freeAddr(t)
 	_, port, _ := net.SplitHostPort(https)
-	elsewhere := strings.NewReplacer(
+	free := strings.NewReplacer(
 		"127.0.0.1:7400", gossip, "127.0.0.1:7443", https, ":7443", ":"+port, "127.0.0.1:9001", freeAddr(t),
 		"relay run", "relay run --gossip-addr "+gossip+" --peer-addr "+freeAddr(t)+" --admin-addr "+admin,
 		"worker run", "worker run --gossip-addr "+freeAddr(t)+" --admin-addr "+freeAddr(t),
@@ -132,7 +132,7 @@ tail() { # a busy machine may write the line of the request later
 }
 `
 	for _, block := range blocks {
-		script += elsewhere.Replace(block[1]) + "echo '" + strings.TrimSpace(end) + "'\n"
+		script += free.Replace(block[1]) + "echo '" + strings.TrimSpace(end) + "'\n"
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // what the page promises
 	defer cancel()

@@ -2,5 +2,5 @@
 
 package e2e
 
-// raceDetector says whether the binaries are built with it, as these tests are.
+// raceDetector reports whether the binaries are built with it, as these tests are.
 const raceDetector = true

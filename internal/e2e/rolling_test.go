@@ -35,7 +35,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// Some clients use the relays that say that they are ready, as load balancers do; the
+// Some clients use the relays that report that they are ready, as load balancers do; the
 // others go on to the next relay when one refuses a connection, and only then.
 func (c rolling) run(t *testing.T) {
 	t.Parallel()

@@ -275,7 +275,7 @@ func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 	}
 }
 
-// memberKeys is what `keys list -o json` says of one member.
+// memberKeys is what `keys list -o json` reports about one member.
 type memberKeys struct {
 	Member       string
 	Fingerprints []string
@@ -417,7 +417,7 @@ func keyFile(t *testing.T, s *security, id string) (keys []string) {
 	return keys
 }
 
-// refusedCommand runs a command that must fail, and say so in these words.
+// refusedCommand runs a command that must fail, with these words.
 func refusedCommand(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	r := ringway(t, args...)

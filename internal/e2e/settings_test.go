@@ -22,7 +22,7 @@ type badSettings struct {
 	want [][]string
 }
 
-func TestEveryMistakeInTheSettingsIsReportedAtOnce(t *testing.T) {
+func TestEveryMistakeInTheSettingsIsReportedInOneError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []badSettings{
 		{

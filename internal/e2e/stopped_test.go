@@ -51,7 +51,7 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 	}
 }
 
-// A burst of new connections meets a relay without connections to its workers.
+// A burst of new connections reaches a relay without connections to its workers.
 func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 	if !long() {
 		t.Skip("needs a machine of its own: make test-long")

@@ -39,7 +39,7 @@ func (f *fleet) keyed(t *testing.T, r *relay, service, key string) (endpoint str
 }
 
 // TestStrategiesHoldThroughEveryRelayAndThroughADeath has three services: one that
-// advertises stable and that r3 only forwards, one that the relays are told to keep on
+// advertises stable and that r3 only forwards, one that the relays are configured to keep on
 // w2, and one of long sessions.
 func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 		}
 	}
 
-	// One key, one worker, whichever relay it comes to; that is what `route` says.
+	// One key, one worker, whichever relay it comes to; that is what `route` reports.
 	home := map[string]string{}
 	key2 := "" // one that lives on w2
 	for i := 0; i < 12 || key2 == ""; i++ {
@@ -111,7 +111,7 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	dead.Kill()
 	second := ""
 	for _, r := range f.relays {
-		worker, ok := f.keyed(t, r, "keyed", key2) // at once: by a second attempt
+		worker, ok := f.keyed(t, r, "keyed", key2) // immediately: by a second attempt
 		if !ok || worker == "w2" || second != "" && second != worker {
 			t.Errorf("%s after the death of w2 through %s: %q, before %q", key2, r.ID, worker, second)
 		}
@@ -205,7 +205,7 @@ func (f *fleet) sessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := f.client.http.Do(req) // the head comes at once
+		resp, err := f.client.http.Do(req) // the head comes immediately
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func (f *fleet) sessions(t *testing.T) {
 	}
 }
 
-// TestNoWorkerHoldsMoreSessionsThanItsSlots has two relays at once open sessions of
+// TestNoWorkerHoldsMoreSessionsThanItsSlots has two relays concurrently open sessions of
 // services that w1, w2 and w3 take one each of; w4 takes any number of two of them and
 // does not offer the third.
 func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
@@ -260,7 +260,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 				t.Fatal(err)
 			}
 			opening.Go(func() {
-				resp, err := f.client.http.Do(req) // the head comes at once
+				resp, err := f.client.http.Do(req) // the head comes immediately
 				if err != nil {
 					t.Error(err)
 					return
@@ -294,7 +294,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 		}
 		end()
 	}
-	// No worker has room for a fourth: the client is told, and no worker has seen it.
+	// No worker has room for a fourth: the client gets an error, and no worker has seen it.
 	held, refused, end := open("tight", 5)
 	if len(refused) != 2 || held["w1"] != 1 || held["w2"] != 1 || held["w3"] != 1 {
 		t.Errorf("5 sessions of 3 slots: %v, %d are refused", held, len(refused))

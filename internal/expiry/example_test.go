@@ -8,7 +8,7 @@ import (
 	"github.com/ringway/ringway/internal/expiry"
 )
 
-// A reader meets worker-7, silent for too long, twice. It is looked at once; the
+// A reader finds worker-7, silent for too long, twice. It is checked once; the
 // second look, later, finds that it is gone.
 func Example() {
 	silent := map[string]bool{"worker-7": true} // the owner of the entries

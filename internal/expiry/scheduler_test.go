@@ -83,7 +83,7 @@ func (b *bench) observe(key int, want expiry.Result) {
 	}
 }
 
-func TestAKeyIsLookedAtOnceAtATimeAndAgainWhenObservedLater(t *testing.T) {
+func TestAKeyIsCheckedOnceAtATimeAndAgainWhenObservedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		b := newBench(t, expiry.Config[int]{Expire: func(context.Context, int) (expiry.Outcome, error) {
@@ -95,7 +95,7 @@ func TestAKeyIsLookedAtOnceAtATimeAndAgainWhenObservedLater(t *testing.T) {
 		b.observe(1, expiry.Deduped) // while it waits
 		b.start()
 		defer b.end()
-		b.observe(1, expiry.Deduped) // while it is looked at
+		b.observe(1, expiry.Deduped) // while it is checked
 		time.Sleep(2 * time.Second)
 		b.observe(1, expiry.Queued)
 		time.Sleep(2 * time.Second)
@@ -206,7 +206,7 @@ func TestRunWaitsForWhatItStartedAndLeavesTheRestForTheNextRun(t *testing.T) {
 		synctest.Wait()
 		b.observe(2, expiry.Queued)
 		if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
-			t.Errorf("a second Run beside the first: %v", err)
+			t.Errorf("a second Run next to the first: %v", err)
 		}
 		b.end()
 		if fmt.Sprint(seen) != "[1]" {
@@ -260,12 +260,12 @@ func TestAnObservationThatChangesNothingAllocatesNothing(t *testing.T) {
 }
 
 // While thousands of readers find dead entries, no entry may run twice at the same time.
-func TestManyReadersAtOnceKeepEveryBound(t *testing.T) {
+func TestManyConcurrentReadersKeepEveryBound(t *testing.T) {
 	var mu sync.Mutex
-	running, most, looked := map[int]bool{}, 0, make(chan struct{}, 1)
+	running, most, checked := map[int]bool{}, 0, make(chan struct{}, 1)
 	s, err := expiry.New(expiry.Config[int]{MaxConcurrent: 3, MaxPending: 5, Expire: func(_ context.Context, key int) (expiry.Outcome, error) {
 		select {
-		case looked <- struct{}{}:
+		case checked <- struct{}{}:
 		default:
 		}
 		mu.Lock()
@@ -295,7 +295,7 @@ func TestManyReadersAtOnceKeepEveryBound(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	<-looked
+	<-checked
 	cancel()
 	runs.Wait()
 	if most > 3 {

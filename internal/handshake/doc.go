@@ -5,7 +5,7 @@
 // certificate may connect. A flood of others takes neither descriptors nor goroutines without
 // bound: the oldest of a source, or of all, gives way to a newer one.
 //
-//	socket ─► Strangers (bounded) ─► handshake ─► Accept
+//	socket ─► Pending (bounded) ─► handshake ─► Accept
 //	                 └► gives way           └► refused: counted by reason, logged rarely
 //
 // Rules: Run owns the goroutines of handshakes and ends with Close. The listeners of relays,

@@ -27,22 +27,22 @@ const (
 
 // ListenerReasons lists the reasons for which a Listener refuses connections.
 func ListenerReasons() []string {
-	all := append(StrangerReasons(), reasonHandshake)
+	all := append(PendingReasons(), reasonHandshake)
 	for _, r := range identity.Reasons() {
 		all = append(all, string(r))
 	}
 	return all
 }
 
-// ListenerConfig describes a Listener. All fields but Strangers are required.
+// ListenerConfig describes a Listener. All fields but Pending are required.
 type ListenerConfig struct {
 	// Socket accepts the connections. The listener closes it.
 	Socket net.Listener
 	// Source watches the connections; TLS is a server configuration of it.
 	Source *identity.Source
 	TLS    *tls.Config
-	// Strangers limits the connections of peers that have not proven their identity yet.
-	Strangers StrangersConfig
+	// Pending limits the connections of peers that have not proven their identity yet.
+	Pending PendingConfig
 	// Allowed is the text in log lines for the peers that may connect.
 	Allowed string
 	// Refused counts refused connections, by reason; see ListenerReasons.
@@ -56,8 +56,8 @@ type ListenerConfig struct {
 // failure nor limits the number of running handshakes.
 type Listener struct {
 	net.Listener
-	cfg       ListenerConfig
-	strangers *Strangers
+	cfg     ListenerConfig
+	pending *Pending
 
 	open    context.Context // ends with Close
 	end     context.CancelFunc
@@ -76,7 +76,7 @@ type accepted struct {
 
 // NewListener returns a listener that accepts nothing until Run.
 func NewListener(cfg ListenerConfig) *Listener {
-	l := &Listener{Listener: cfg.Socket, cfg: cfg, strangers: NewStrangers(cfg.Strangers), out: make(chan accepted)}
+	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), out: make(chan accepted)}
 	l.open, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -111,8 +111,8 @@ func (l *Listener) Run() {
 			l.hand(accepted{err: err})
 			continue
 		}
-		stranger := l.strangers.Meet(conn)
-		l.running.Go(func() { l.admit(stranger) })
+		opened := l.pending.Add(conn)
+		l.running.Go(func() { l.admit(opened) })
 	}
 }
 
@@ -125,11 +125,11 @@ func (l *Listener) hand(next accepted) bool {
 	}
 }
 
-func (l *Listener) admit(stranger *Stranger) {
-	conn := l.cfg.Source.Watch(stranger)
+func (l *Listener) admit(opened *PendingConn) {
+	conn := l.cfg.Source.Watch(opened)
 	secured := tls.Server(conn, l.cfg.TLS)
 	err := secured.HandshakeContext(l.open)
-	ended := stranger.Leave()
+	ended := opened.Remove()
 	if err == nil && ended == "" && l.hand(accepted{conn: secured}) {
 		return
 	}
@@ -140,7 +140,7 @@ func (l *Listener) admit(stranger *Stranger) {
 	var refusal *identity.RefusalError
 	if errors.As(err, &refusal) {
 		l.cfg.Refused.WithLabelValues(string(refusal.Field)).Inc()
-		l.warn(stranger, err)
+		l.warn(opened, err)
 		return
 	}
 	reason := ended
@@ -149,10 +149,10 @@ func (l *Listener) admit(stranger *Stranger) {
 	}
 	l.cfg.Refused.WithLabelValues(reason).Inc()
 	if clear, ok := errors.AsType[tls.RecordHeaderError](err); ok && clear.Conn != nil {
-		l.warn(stranger, errors.New("it speaks clear text and shows no certificate: if it is a member, give it --tls-cert, --tls-key and --tls-ca"))
+		l.warn(opened, errors.New("it speaks clear text and shows no certificate: if it is a member, give it --tls-cert, --tls-key and --tls-ca"))
 		return
 	}
-	l.cfg.Logger.Debug("no TLS connection was made", "reason", reason, "addr", stranger.RemoteAddr().String(), "err", err)
+	l.cfg.Logger.Debug("no TLS connection was made", "reason", reason, "addr", opened.RemoteAddr().String(), "err", err)
 }
 
 // warn logs at most one refusal per refusalQuiet: a peer that keeps trying must not fill the log.
@@ -171,21 +171,21 @@ func (l *Listener) warn(conn net.Conn, err error) {
 
 // Reasons why a connection was closed before its peer had proven its identity.
 const (
-	// strangerTimeout: it took longer than the limit.
-	strangerTimeout = "timeout"
-	// strangersTooMany: a newer connection needed its place.
-	strangersTooMany = "too_many"
-	// strangersOfSource: a newer connection of the same source needed its place.
-	strangersOfSource = "too_many_from_source"
+	// pendingTimeout: it took longer than the limit.
+	pendingTimeout = "timeout"
+	// pendingTooMany: a newer connection needed its place.
+	pendingTooMany = "too_many"
+	// pendingTooManyOfSource: a newer connection of the same source needed its place.
+	pendingTooManyOfSource = "too_many_from_source"
 )
 
-// StrangerReasons lists the reasons, for metrics.
-func StrangerReasons() []string {
-	return []string{strangerTimeout, strangersTooMany, strangersOfSource}
+// PendingReasons lists the reasons, for metrics.
+func PendingReasons() []string {
+	return []string{pendingTimeout, pendingTooMany, pendingTooManyOfSource}
 }
 
-// StrangersConfig holds the limits of a set of Strangers. Zero values mean the defaults.
-type StrangersConfig struct {
+// PendingConfig holds the limits of a Pending. Zero values mean the defaults.
+type PendingConfig struct {
 	// Limit is how long a peer may take to prove its identity. Default 3 s: a handshake needs a
 	// few round trips.
 	Limit time.Duration
@@ -197,7 +197,7 @@ type StrangersConfig struct {
 	PerSource int
 }
 
-// Strangers are the connections of one listener whose peers have not proven their identity
+// Pending are the connections of one listener whose peers have not proven their identity
 // yet. There is always room for a new connection: at a limit an older one is closed for it,
 // of the same source if that source is over its share. Usually that is the oldest
 // connection that has sent nothing. If fewer than a quarter have sent nothing, it is the
@@ -205,19 +205,19 @@ type StrangersConfig struct {
 // displace a new one, which has had no time to send.
 //
 // It is safe for concurrent use.
-type Strangers struct {
-	cfg StrangersConfig
+type Pending struct {
+	cfg PendingConfig
 
 	mu      sync.Mutex
-	waiting []*Stranger // oldest first
+	waiting []*PendingConn // oldest first
 	sources map[netip.Prefix]int
 }
 
-// Stranger is one of these connections. It can be used in place of the connection for as
+// PendingConn is one of these connections. It can be used in place of the connection for as
 // long as that is open.
-type Stranger struct {
+type PendingConn struct {
 	net.Conn
-	all    *Strangers
+	all    *Pending
 	source netip.Prefix
 	limit  *time.Timer
 	spoke  atomic.Bool
@@ -225,26 +225,26 @@ type Stranger struct {
 }
 
 // NetConn returns the connection.
-func (s *Stranger) NetConn() net.Conn { return s.Conn }
+func (s *PendingConn) NetConn() net.Conn { return s.Conn }
 
-// NewStrangers returns an empty set.
-func NewStrangers(cfg StrangersConfig) *Strangers {
+// NewPending returns an empty set.
+func NewPending(cfg PendingConfig) *Pending {
 	cfg.Limit = cmp.Or(cfg.Limit, 3*time.Second)
 	cfg.Total = cmp.Or(cfg.Total, 1024)
 	cfg.PerSource = cmp.Or(cfg.PerSource, 256)
-	return &Strangers{cfg: cfg, sources: map[netip.Prefix]int{}}
+	return &Pending{cfg: cfg, sources: map[netip.Prefix]int{}}
 }
 
-// Meet adds a connection that was just accepted. The caller removes it with Leave.
-func (s *Strangers) Meet(conn net.Conn) *Stranger {
-	one := &Stranger{Conn: conn, all: s, source: originOf(conn.RemoteAddr())}
+// Add adds a connection that was just accepted. The caller removes it with Remove.
+func (s *Pending) Add(conn net.Conn) *PendingConn {
+	one := &PendingConn{Conn: conn, all: s, source: originOf(conn.RemoteAddr())}
 	s.mu.Lock()
-	var gone *Stranger
+	var gone *PendingConn
 	switch {
 	case s.sources[one.source] >= s.cfg.PerSource:
-		gone = s.giveWay(strangersOfSource, func(w *Stranger) bool { return w.source == one.source })
+		gone = s.giveWay(pendingTooManyOfSource, func(w *PendingConn) bool { return w.source == one.source })
 	case len(s.waiting) >= s.cfg.Total:
-		gone = s.giveWay(strangersTooMany, func(*Stranger) bool { return true })
+		gone = s.giveWay(pendingTooMany, func(*PendingConn) bool { return true })
 	}
 	s.waiting = append(s.waiting, one)
 	s.sources[one.source]++
@@ -257,8 +257,8 @@ func (s *Strangers) Meet(conn net.Conn) *Stranger {
 }
 
 // giveWay selects the connection to close for a new one. The lock is held.
-func (s *Strangers) giveWay(reason string, among func(*Stranger) bool) *Stranger {
-	var silent, talking *Stranger // the oldest of each kind
+func (s *Pending) giveWay(reason string, among func(*PendingConn) bool) *PendingConn {
+	var silent, talking *PendingConn // the oldest of each kind
 	var silents, all int
 	for _, w := range s.waiting {
 		if !among(w) {
@@ -281,7 +281,7 @@ func (s *Strangers) giveWay(reason string, among func(*Stranger) bool) *Stranger
 }
 
 // remove removes a connection, unless it has been removed before. The lock is held.
-func (s *Strangers) remove(one *Stranger, reason string) bool {
+func (s *Pending) remove(one *PendingConn, reason string) bool {
 	at := slices.Index(s.waiting, one)
 	if at < 0 {
 		return false
@@ -295,18 +295,18 @@ func (s *Strangers) remove(one *Stranger, reason string) bool {
 	return true
 }
 
-func (c *Stranger) expire() {
+func (c *PendingConn) expire() {
 	c.all.mu.Lock()
-	late := c.all.remove(c, strangerTimeout)
+	late := c.all.remove(c, pendingTimeout)
 	c.all.mu.Unlock()
 	if late {
 		_ = c.Conn.Close()
 	}
 }
 
-// Leave removes the connection: the peer has proven its identity, or has failed to. It
+// Remove removes the connection: the peer has proven its identity, or has failed to. It
 // returns why the connection was closed in the meantime, empty if it was not.
-func (c *Stranger) Leave() (reason string) {
+func (c *PendingConn) Remove() (reason string) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
 	c.all.remove(c, "")
@@ -314,7 +314,7 @@ func (c *Stranger) Leave() (reason string) {
 }
 
 // Read records that the peer has sent data.
-func (c *Stranger) Read(b []byte) (int, error) {
+func (c *PendingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.spoke.Load() {
 		c.spoke.Store(true)

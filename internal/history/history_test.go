@@ -116,7 +116,7 @@ func play(c *Cluster[nothing], text string) error {
 	return c.Play(h, 0, c.Forms())
 }
 
-func TestSharedStatementsDoWhatTheySay(t *testing.T) {
+func TestSharedStatementsHaveTheirEffects(t *testing.T) {
 	inBubble(t, func(c *Cluster[nothing]) {
 		if err := play(c, `
 			join 2 relays, 1 gate, 3 workers through r1 in 6s

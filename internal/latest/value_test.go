@@ -66,7 +66,7 @@ func TestTheChannelIsClosedWhenTheContextEnds(t *testing.T) {
 	})
 }
 
-func TestASingleChangeIsActedOnAtOnceAndABurstOnceForEachInterval(t *testing.T) {
+func TestASingleChangeIsActedOnImmediatelyAndABurstOnceForEachInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer, changes, pending := latest.NewPacer(), make(chan int), false
 		var acts []int64

@@ -165,7 +165,7 @@ func TestAnEstablishedStreamStallsInAHoleAndGoesOnAfterwards(t *testing.T) {
 	})
 }
 
-func TestFaultsCutThePathsTheySay(t *testing.T) {
+func TestFaultsCutThePathsTheyName(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault  func(*memnet.Network)
 		ab, ba bool

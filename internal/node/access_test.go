@@ -204,7 +204,7 @@ func TestAPageOfAnotherSiteChangesNothing(t *testing.T) {
 }
 
 // A page of evil.example whose name is made to mean 127.0.0.1 is of the same origin as
-// the API for a browser. Only the Host header tells.
+// the API for a browser. Only the Host header shows it.
 func TestWithoutATokenOnlyTheNamesOfTheProcessAreAnswered(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h := guard(t, node.AccessConfig{Hosts: []string{"Relay-1.shop.internal", "2001:db8::1"}, Registerer: reg})

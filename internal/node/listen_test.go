@@ -75,7 +75,7 @@ func TestASocketIsForItsUserAloneAndGoesWithTheListener(t *testing.T) {
 		t.Errorf("%v, %v", stat.Mode(), err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("beside the socket there is %v", left)
+		t.Errorf("next to the socket there is %v", left)
 	}
 	if !reaches(t, ln, path) {
 		t.Error("a connection does not arrive")
@@ -102,7 +102,7 @@ func TestAStaleSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 		t.Error("the second process took the socket from the first")
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("beside the socket there is %v", left)
+		t.Errorf("next to the socket there is %v", left)
 	}
 }
 

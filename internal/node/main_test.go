@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runChild is a daemon that says on standard output where it is. In mode "hang"
+// runChild is a daemon that prints its address on standard output. In mode "hang"
 // its stop never ends.
 func runChild(mode string) {
 	ctx, stop := node.Signals(context.Background(), node.SignalConfig{

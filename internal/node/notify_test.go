@@ -61,7 +61,7 @@ func (m *manager) next(patience time.Duration) string {
 	return string(buf[:n])
 }
 
-// reasons are what a process says at the moment.
+// reasons are what a process reports at the moment.
 type reasons struct {
 	mu  sync.Mutex
 	now []node.Reason
@@ -98,7 +98,7 @@ func TestTheServiceManagerHearsWhenTheDaemonIsReadyAndWhenItStops(t *testing.T) 
 	why.set("no key")
 	m.hears("STATUS=not ready: no key")
 	why.set()
-	m.hears("STATUS=ready") // READY=1 is said once
+	m.hears("STATUS=ready") // READY=1 is sent once
 	cancel()
 	m.hears("STOPPING=1\nSTATUS=stopping: requests in flight finish")
 	running.Wait()
@@ -126,10 +126,10 @@ func TestTheServiceManagerHearsOfReloadsOnceTheDaemonIsReady(t *testing.T) {
 	}
 }
 
-func TestWithoutAServiceManagerNothingIsSaidAndReloadsStayAsTheyAre(t *testing.T) {
+func TestWithoutAServiceManagerNothingIsNotifiedAndReloadsStayAsTheyAre(t *testing.T) {
 	t.Setenv(node.NotifySocket, "")
 	n := node.NewNotifier(slog.New(slog.DiscardHandler))
-	n.Run(t.Context(), func() []node.Reason { t.Error("asked"); return nil }) // returns at once
+	n.Run(t.Context(), func() []node.Reason { t.Error("asked"); return nil }) // returns immediately
 	called := false
 	n.Reloading(func() { called = true })()
 	if !called {

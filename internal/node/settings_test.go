@@ -132,7 +132,7 @@ func TestCertificateAndKeysAreReadFromTheirFiles(t *testing.T) {
 	}
 }
 
-// nameServer is a name server on loopback. answer fills the reply in and says whether
+// nameServer is a name server on loopback. answer fills the reply in and reports whether
 // it is sent.
 func nameServer(t *testing.T, answer func(reply *dns.Msg) (send bool)) string {
 	t.Helper()
@@ -278,7 +278,7 @@ func TestTheNameServerSettingsReachTheResolver(t *testing.T) {
 	}
 }
 
-func TestTheBannerSaysHowSecureTheMemberIs(t *testing.T) {
+func TestTheBannerReportsHowSecureTheMemberIs(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

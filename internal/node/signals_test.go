@@ -82,7 +82,7 @@ func TestTheFirstSignalStopsGracefullyAndTheProcessExitsWith0(t *testing.T) {
 	}
 }
 
-func TestASecondSignalExitsAtOnceWith1(t *testing.T) {
+func TestASecondSignalExitsImmediatelyWith1(t *testing.T) {
 	c := start(t, "hang")
 	c.signal(os.Interrupt)
 	c.expect(`stopping: received the signal "interrupt"`)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestSignalsThatComeTogetherAreOneAndASecondOneASecondLaterExitsAtOnce(t *testing.T) {
+func TestSignalsThatComeTogetherAreOneAndASecondOneASecondLaterExitsImmediately(t *testing.T) {
 	for name, c := range map[string]struct {
 		after []time.Duration // the first signal
 		exits bool

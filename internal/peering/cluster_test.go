@@ -147,7 +147,7 @@ func (v *variant) remove(k pair) {
 	}
 }
 
-// staying lists the members of a role, or all, that run and have not said that they go.
+// staying lists the members of a role, or all, that run and have not announced that they leave.
 // The lock is held.
 func (c *cluster) staying(role identity.Role) []*process {
 	return slices.DeleteFunc(slices.Clone(c.Processes), func(p *process) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// driver is one relay: it plans with what it knows, and does what its table says, as
+// driver is one relay: it plans with what it knows, and does what its table asks for, as
 // the router of a relay does.
 type driver struct {
 	*cluster
@@ -224,7 +224,7 @@ func (d *driver) finish(a attempt) {
 	}
 }
 
-// audit tells the table which connections have broken.
+// audit notifies the table which connections have broken.
 func (d *driver) audit() {
 	d.Lock()
 	defer d.Unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // A relay's range of the service "search" moves by one worker. The new connection
-// is opened at once; the old one closes when every relay has had time to open
+// is opened immediately; the old one closes when every relay has had time to open
 // theirs.
 func Example() {
 	table, err := peering.NewTable[string](peering.Config{DrainDelay: 30 * time.Second})

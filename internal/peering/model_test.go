@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A table under arbitrary histories, beside what it promises: nothing that a
+// A table under arbitrary histories, compared with what it promises: nothing that a
 // service needs is closed, nothing is closed before its drain delay, openings stay
 // bounded, and when things are quiet exactly what is needed is open.
 func TestUnderAnyHistoryNothingNeededIsClosedAndTheRestIsInTheEnd(t *testing.T) {

@@ -18,7 +18,7 @@ func ids(prefix string, n int) []string {
 	return out
 }
 
-// connections returns who is connected to whom, as "relay worker".
+// connections returns which relay is connected to which worker, as "relay worker".
 func connections(t testing.TB, plan *affinity.Plan) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}

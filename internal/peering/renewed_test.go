@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-func TestAFarEndThatIsANewProcessIsTriedAtOnce(t *testing.T) {
+func TestAFarEndThatIsANewProcessIsTriedImmediately(t *testing.T) {
 	r := newRig(t, Config{RetryDelay: time.Second, MaxRetryDelay: 30 * time.Second}).want("s", list("a"), nil)
-	for _, wait := range []time.Duration{1, 2, 4, 8} { // it is down for a while
+	for _, wait := range []time.Duration{1, 2, 4, 8} { // it is down for some time
 		r.step(list("a"), nil)
 		r.Failed("a", r.now)
 		r.after(wait * time.Second)

@@ -35,7 +35,7 @@ func (r *rig) want(service string, in, near []string) *rig {
 	return r
 }
 
-// connect takes a step and opens what it says.
+// connect takes a step and opens what it asks for.
 func (r *rig) connect() *rig {
 	for _, k := range r.Step(r.now).Open {
 		r.Opened(k, r.now)
@@ -43,7 +43,7 @@ func (r *rig) connect() *rig {
 	return r
 }
 
-// step takes a step and checks what it says.
+// step takes a step and checks what it asks for.
 func (r *rig) step(open, closed []string) *rig {
 	r.t.Helper()
 	a := r.Step(r.now)
@@ -147,7 +147,7 @@ func TestAFailedOpeningIsTriedAgainLaterAndLater(t *testing.T) {
 	}
 }
 
-func TestALostConnectionIsOpenedAgainAtOnce(t *testing.T) {
+func TestALostConnectionIsOpenedAgainImmediately(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a"), nil).connect().after(time.Minute)
 	r.Lost("a", r.now)
 	r.step(list("a"), nil)
@@ -182,7 +182,7 @@ func TestAnAuditRepairsWhatTableAndRealityDisagreeOn(t *testing.T) {
 	}
 }
 
-func TestASettingOutOfBoundsIsRefusedAllAtOnce(t *testing.T) {
+func TestAllSettingsOutOfBoundsAreRefusedInOneError(t *testing.T) {
 	_, err := NewTable[string](Config{MaxOpening: -1, RetryDelay: -1})
 	want := "peering: MaxOpening -1 is negative: give 0 for the default of 16, or more\n" +
 		"peering: retry delays -1ns and 0s: want none negative, 0 for the defaults of 1s and 30s"

@@ -26,7 +26,7 @@ func TestTheDefaultsAreTheDocumentedOnesAndValid(t *testing.T) {
 		"3 8 3 2 0.2 0.05 3 3 10ms 30s 1h0m0s 1m0s 5s 100ms 500ms 5 100 5m0s 10s 10000 1h0m0s 5m0s")
 }
 
-func TestEveryBadSettingIsReportedAtOnceSortedWithItsValueAndWhatIsAllowed(t *testing.T) {
+func TestEveryBadSettingIsReportedInOneSortedErrorWithItsValueAndTheAllowedOnes(t *testing.T) {
 	err := Config{ReplenishMax: -2, MaxTotal: -9, Backups: -1, LatencyMultiplier: math.NaN(), RefreshJitter: -1, ReplenishMin: -1, MaxBindings: -1}.Validate()
 	if err == nil {
 		t.Fatal("the zero value passes")

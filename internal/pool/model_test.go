@@ -14,8 +14,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// A table under arbitrary histories, beside a model that knows only what the table
-// was told and what it said.
+// A table under arbitrary histories, compared with a model that knows only what the table
+// was notified of and what it returned.
 func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := DefaultConfig()
@@ -206,7 +206,7 @@ func (m *model) step() {
 		c := m.conns[id]
 		switch {
 		case c == nil:
-			continue // given up before it was told
+			continue // given up before it was notified
 		case c.open && c.inFlight > 0:
 			m.rt.Fatalf("a connection to %s was closed under %d requests", c.peer, c.inFlight)
 		case !c.open:
@@ -227,7 +227,7 @@ func (m *model) step() {
 func (m *model) promoted() {
 	s := m.table.Status(m.now)
 	if len(s.Backups) > 0 && len(s.Primaries) < m.cfg.Primaries {
-		m.rt.Fatalf("primaries %v: a place is vacant beside backups %v", s.Primaries, s.Backups)
+		m.rt.Fatalf("primaries %v: a place is vacant next to backups %v", s.Primaries, s.Backups)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestARequestCallsAPeerThatRefusesOnce(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatSaysItIsLostIsNotUsedAgainAndItsRequestsMayEnd(t *testing.T) {
+func TestAConnectionThatReportsItsLossIsNotUsedAgainAndItsRequestsMayEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
 		p, _ := running(t, f, config(), Observer{})
@@ -495,7 +495,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
-// Many callers, peers that come and go, connections that break, all at once.
+// Many callers, peers that come and go, connections that break, all concurrently.
 func TestManyCallersInAnOverloadGetConnectionsOrClearErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// rig drives a table with a clock of its own. Connections open at once, unless the
+// rig drives a table with a clock of its own. Connections open immediately, unless the
 // peer refuses or openings are held.
 type rig struct {
 	*table
@@ -62,7 +62,7 @@ func (r *rig) update(peers []Peer) *rig {
 
 var errRefused = errors.New("connection refused")
 
-// step does what the table says until it says nothing.
+// step does what the table asks for until it asks for nothing.
 func (r *rig) step() *rig {
 	for {
 		a := r.Step(r.now)

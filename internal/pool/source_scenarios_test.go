@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What the source's scenarios say of a fleet rather than of one pool: minimal
+// What the source's scenarios state about a fleet rather than of one pool: minimal
 // churn, load spread, and discovery at scale. (Its scaling test compared a number
 // of peers with itself and a wall-clock time; its deterministic pick had one
 // caller.)

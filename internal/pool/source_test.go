@@ -13,7 +13,7 @@ import (
 
 // The 26 tests of the source's discovery service (test_discovery_service.py), each
 // as a promise of this package. Those marked "bites" asserted nothing that could
-// fail, or the opposite of what their document says. Its 13 DNS scenarios and 8 DNS
+// fail, or the opposite of what their document states. Its 13 DNS scenarios and 8 DNS
 // security tests are about names, and are in internal/discovery; that the pool
 // follows what names lead to is in client/dns_test.go. Of the scenarios of its §41.23
 // "minimal churn" is TestAPeerMoreOrLessMovesOnlyItsOwnPlaceAmongTheCandidates,

@@ -11,7 +11,7 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-func TestThreePrimariesAndTwoBackupsAreConnectedAtOnce(t *testing.T) {
+func TestThreePrimariesAndTwoBackupsAreConnectedImmediately(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	s := r.status()
 	if len(s.Primaries) != 3 || len(s.Backups) != 2 || len(s.Joining) != 0 {
@@ -46,7 +46,7 @@ func TestPrimariesTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAnEvictedPrimaryIsReplacedByABackupAtOnceAndTheBackupAfterADelay(t *testing.T) {
+func TestAnEvictedPrimaryIsReplacedByABackupImmediatelyAndTheBackupAfterADelay(t *testing.T) {
 	r := newRig(t, config()).update(relays(8))
 	before := r.status()
 	b, d := before.Primaries[1], before.Backups[0]
@@ -150,7 +150,7 @@ func TestOnePercentOfFailuresEvictsNoPeerAndTwentyPercentTheFailingOne(t *testin
 		{"1 % background", 0.01, 0.01, false},
 		{"3 % background", 0.03, 0.03, false},
 		{"one fails at 20 %", 0, 0.2, true},
-		{"one fails at 40 % beside 1 %", 0.01, 0.4, true},
+		{"one fails at 40 % next to 1 %", 0.01, 0.4, true},
 		{"all fail at 40 %", 0.4, 0.4, false},
 		{"all fail always", 1, 1, false},
 	} {
@@ -255,7 +255,7 @@ func TestAnEvictedPeerIsAnnouncedAgainAndUsedAgain(t *testing.T) {
 	want(t, "consecutive failures", r.peer(id).Consecutive, 0)
 }
 
-func TestEvictionsGrowLongerUntilThePeerHasHeldOut(t *testing.T) {
+func TestEvictionsGrowLongerUntilThePeerStaysHealthy(t *testing.T) {
 	r := newRig(t, config()).update(relays(2))
 	id := r.status().Primaries[0]
 	evict := func() time.Duration {
@@ -278,7 +278,7 @@ func TestEvictionsGrowLongerUntilThePeerHasHeldOut(t *testing.T) {
 	}
 }
 
-func TestABrokenConnectionCostsThePlaceAtOnceAndIsTriedAgainSoon(t *testing.T) {
+func TestABrokenConnectionCostsThePlaceImmediatelyAndIsTriedAgainSoon(t *testing.T) {
 	r := newRig(t, config()).update(relays(5))
 	r.wait(time.Minute)
 	before := r.status()
@@ -291,7 +291,7 @@ func TestABrokenConnectionCostsThePlaceAtOnceAndIsTriedAgainSoon(t *testing.T) {
 		"evicted " + id + " lost primary", "promoted " + before.Backups[0] + " primary", "connected " + id + " backup",
 	})
 
-	// One that hangs up at once is not called in a circle.
+	// One that closes immediately is not connected to in a loop.
 	r.Lost(r.linkOf(id), errors.New("reset"), r.now)
 	want(t, "health of a peer that hung up", r.peer(id).Health, Out)
 }
@@ -460,7 +460,7 @@ func TestAPeerThatComesBackUnderAnotherAddressIsConnectedThere(t *testing.T) {
 	}
 }
 
-func TestBadPeersAreRefusedAllAtOnceAndNothingChanges(t *testing.T) {
+func TestBadPeersAreRefusedInOneErrorAndNothingChanges(t *testing.T) {
 	r := newRig(t, config()).update(relays(3))
 	err := r.Update([]Peer{{ID: "a"}, {Address: "10.0.0.9:1"}, {ID: "a"}}, r.now)
 	for _, part := range []string{`the peer at "10.0.0.9:1" has no id`, `peer "a" is given twice`} {

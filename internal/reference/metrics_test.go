@@ -80,7 +80,7 @@ func TestThatARuleIsBrokenIsSeen(t *testing.T) {
 
 var ourName = regexp.MustCompile(`ringway_[a-z0-9_]+\{([a-z_]+)=`)
 
-func TestEveryNameOfOthersLeadsToAMetricThatThereIsOrSaysWhyNot(t *testing.T) {
+func TestEveryNameOfOthersLeadsToAMetricThatExistsOrToAReason(t *testing.T) {
 	var page bytes.Buffer
 	if err := Metrics(&page); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	if log := r2.log.String() + f.relays[2].log.String(); !strings.Contains(log, "picked a worker") || !strings.Contains(log, "strategy=stable") {
 		t.Error("no decision is in the logs of those that serve the service")
 	}
-	// Keys stick to relays at a gate, and the answer says to which.
+	// Keys stick to relays at a gate, and the answer names which.
 	if a := route(r1, "key3"); !slices.Contains(relays, a.Next) || a.NextReason != "the key sticks to it" {
 		t.Errorf("a known key: %q, %q", a.Next, a.NextReason)
 	} else {

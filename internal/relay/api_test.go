@@ -98,7 +98,7 @@ func TestThePlanAndItsExplanationShowConnectionsAndAbsentMembers(t *testing.T) {
 	}
 }
 
-func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
+func TestARelayThatForwardsReportsTheReasonAndAnAbsentRelayIsNotCounted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 3 {
@@ -133,7 +133,7 @@ func TestARelayThatForwardsSaysWhyAndAnAbsentRelayIsNotCounted(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeExplainedIsSaid(t *testing.T) {
+func TestAnImpossibleExplanationHasItsStatus(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})

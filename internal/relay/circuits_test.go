@@ -92,7 +92,7 @@ func TestOnlyTheCallerWhoseRequestsFailIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatSaysNothingOfTheServiceOpensNoCircuit(t *testing.T) {
+func TestAFailureThatIsNotOfTheServiceOpensNoCircuit(t *testing.T) {
 	t.Parallel()
 	r := failing(t, func(*Settings) {})
 	for path, status := range map[string]int{"/busy": 429, "/missing": 404} {

@@ -202,14 +202,14 @@ func (l *clients) now() int64 { return int64(time.Since(l.epoch)) + 1 }
 // enough, or returns when to ask again. The lock is held.
 func (l *clients) longestWaiting() (victim *clientConn, again time.Duration) {
 	now := l.now()
-	for looked := false; ; looked = true {
+	for scanned := false; ; scanned = true {
 		for len(l.longest) > 0 {
 			w := l.longest[0]
 			if l.longest = l.longest[1:]; w.conn.since.CompareAndSwap(w.since, busy) { // it still waits, and no other scan has taken it
 				return w.conn, 0
 			}
 		}
-		if looked {
+		if scanned {
 			return nil, again
 		}
 		again = requestTime

@@ -83,7 +83,7 @@ func (r *runningRelay) awaitIdleClients(t *testing.T) {
 	})
 }
 
-// gated answers at once, and below /held when it is released.
+// gated answers immediately, and below /held when it is released.
 func gated(t *testing.T, f *fleet, r *runningRelay) (entered, release chan struct{}) {
 	entered, release = make(chan struct{}, 8), make(chan struct{})
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -97,9 +97,9 @@ type Config struct {
 	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
 
-	// PeerStrangers limits the connections to the peer listener that have not proven yet whose
+	// PendingPeers limits the connections to the peer listener that have not proven yet whose
 	// they are. Zero values mean the defaults.
-	PeerStrangers handshake.StrangersConfig
+	PendingPeers handshake.PendingConfig
 
 	// Running holds the settings in effect. A reload reads them again, and Reloaded returns
 	// the Requests of what was read. Nil: no reload.

@@ -157,8 +157,8 @@ func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
 	}
 }
 
-// TestWhoTellsNoFactsIsAFinding asks processes that are no relays of this version.
-func TestWhoTellsNoFactsIsAFinding(t *testing.T) {
+// TestAMemberThatReportsNoFactsIsAFinding asks processes that are no relays of this version.
+func TestAMemberThatReportsNoFactsIsAFinding(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})
@@ -225,7 +225,7 @@ func TestACheckIsAnsweredOverTheAdminAPI(t *testing.T) {
 
 // Of two processes with one id the cluster follows one. All relays name both, and the one
 // that is left out blames no firewall.
-func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneSaysNothingElse(t *testing.T) {
+func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneReportsOnlyThat(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r1 := f.relay(func(*Settings) {})

@@ -45,8 +45,8 @@ type fleet struct {
 	ctx    context.Context
 	relays []*runningRelay
 	// secure equips every member; nil for none.
-	secure        func(*membership.Config)
-	peerStrangers handshake.StrangersConfig // of every relay
+	secure       func(*membership.Config)
+	pendingPeers handshake.PendingConfig // of every relay
 }
 
 type runningRelay struct {
@@ -86,7 +86,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	if f.secure != nil {
 		f.secure(&cfg.Membership)
 	}
-	cfg.ProbeDelay, cfg.PeerStrangers = time.Millisecond, f.peerStrangers
+	cfg.ProbeDelay, cfg.PendingPeers = time.Millisecond, f.pendingPeers
 	r, err := New(cfg)
 	if err != nil {
 		f.t.Fatal(err)

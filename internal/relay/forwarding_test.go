@@ -38,7 +38,7 @@ func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
 	return gate
 }
 
-// forwarding is what the relay says of echo.
+// forwarding is what the relay reports about echo.
 func (r *runningRelay) forwarding(t *testing.T) (d api.Service) {
 	t.Helper()
 	r.api(t, "/api/v1/services/echo", &d)
@@ -131,7 +131,7 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 }
 
 // Of a gate and the relay behind it, the gate talks to the client.
-func TestWhatARelayTellsAGateReachesTheClientOnlyIfTheGateExposesIt(t *testing.T) {
+func TestRouteHeadersOfARelayReachTheClientOnlyIfTheGateExposesThem(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.relay(func(s *Settings) { s.Requests.ExposeRouteHeaders = true })

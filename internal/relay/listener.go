@@ -88,7 +88,7 @@ func (s serverTLS) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 // secure requires mutual TLS on the peer listener: only relays and gates of this cluster
 // can connect, and no longer than their certificate is valid.
 func (l *listener) secure(cfg *Config, m *connMetrics) {
-	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Strangers: cfg.PeerStrangers, Refused: m.refused, Logger: cfg.Logger})
+	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Pending: cfg.PendingPeers, Refused: m.refused, Logger: cfg.Logger})
 }
 
 // serve answers on the socket until the server is closed.

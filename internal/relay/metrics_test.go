@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A service has series from its first request on, all of them at once, or a rate would
+// A service has series from its first request on, all of them together, or a rate would
 // not see its first failure.
 func TestTheCountersOfAServiceBeginWithItsFirstRequest(t *testing.T) {
 	t.Parallel()

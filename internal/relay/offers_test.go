@@ -105,7 +105,7 @@ func TestACheckNamesTheServiceWhoseWorkersDisagree(t *testing.T) {
 
 // What an operator wants to read in the log of a night: who came, what they offered, and
 // when that went.
-func TestTheLogSaysAtInfoWhoJoinsAndWhatIsOffered(t *testing.T) {
+func TestTheLogReportsAtInfoWhichMembersJoinAndWhatIsOffered(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(*Settings) {})

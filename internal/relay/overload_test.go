@@ -97,7 +97,7 @@ func newShop(t *testing.T) (*runningRelay, *crowd, [2]*shop) {
 // most is what the shops of newShop serve in a second, on a machine that has time for it.
 const most = 2 * 4 * float64(time.Second) / float64(visit)
 
-// usually lets a few clients come one after the other for a while, and returns how many
+// usually lets a few clients come one after the other for some time, and returns how many
 // requests per second are answered.
 func (c *crowd) usually(t *testing.T, span time.Duration) float64 {
 	var all sync.WaitGroup
@@ -121,7 +121,7 @@ func TestAnOverloadedServiceServesClientsThatStillWait(t *testing.T) {
 	c.come(t, 3*most, 5*time.Second) // until it has settled
 	served := func() int64 { return shops[0].served.Load() + shops[1].served.Load() }
 	// The limit learns from answers, and needs 25 a second of them. A machine that is busy with
-	// other tests may allow fewer for a while.
+	// other tests may allow fewer for some time.
 	const span, enough = 4 * time.Second, 2 * 25 * 4
 	did, useful := 0.0, 0.0
 	for round := 0; did < enough && round < 5; round++ {
@@ -131,7 +131,7 @@ func TestAnOverloadedServiceServesClientsThatStillWait(t *testing.T) {
 	}
 	t.Logf("the shops served %.0f requests of %.0f that they could, %.0f in time; %d were refused", did, span.Seconds()*most, useful, c.refused.Load())
 	// How large the share is, sims overload shows in virtual time. Here clients, relay and
-	// shops share the processors with other tests: half tells the limit from none.
+	// shops share the processors with other tests: half distinguishes the limit from none.
 	if useful < 0.5*did {
 		t.Errorf("%.0f of %.0f answers were in time", useful, did)
 	}

@@ -16,11 +16,11 @@ import (
 
 // What a stranger can make the peer listener hold is bounded, and no relay waits
 // behind it.
-func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
+func TestSilentConnectionsAreBoundedAndBlockNoPeer(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.secure = secured(t, "certificates")
-	f.peerStrangers.Limit = time.Hour // so that only the bound on their number makes them give way
+	f.pendingPeers.Limit = time.Hour // so that only the bound on their number makes them give way
 	r := f.relay(func(*Settings) {})
 	for range 300 {
 		conn, err := net.Dial("tcp", r.PeerAddr())
@@ -44,7 +44,7 @@ func TestSilentConnectionsAreBoundedAndKeepNoPeerOut(t *testing.T) {
 	}
 }
 
-// A relay that was started without certificates is told of in the log of the others,
+// A relay that was started without certificates is reported in the log of the others,
 // where operators look; a flood of such connections is one line.
 func TestAPeerInClearTextIsAWarningAndNoFlood(t *testing.T) {
 	t.Parallel()

@@ -439,7 +439,7 @@ func TestOneRebalanceOfAServiceRunsAndItEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestTCPSessionsAreOnlyEndedIfTheOperatorSaysSo(t *testing.T) {
+func TestTCPSessionsAreOnlyEndedIfTheOperatorAsksForIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.TCP.Ingress = []string{"127.0.0.1:0=chat"} })

@@ -59,7 +59,7 @@ func TestRequestsSpreadOverTheWorkers(t *testing.T) {
 	r := f.relay(func(s *Settings) { s.Upstream.DialTimeout, s.AttemptTimeout = patience, attemptTime{} })
 	const requests = 40
 	var counts [4]atomic.Int64
-	var arrived sync.WaitGroup // all are answered together: only queues tell the workers apart
+	var arrived sync.WaitGroup // all are answered together: only queues distinguish the workers
 	arrived.Add(requests)
 	for i := range counts {
 		backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -99,7 +99,7 @@ func decode(t *testing.T, body string) (a answer) {
 	return a
 }
 
-func TestTheRelaysOwnAnswersSayWhoHasToAct(t *testing.T) {
+func TestTheRelaysOwnAnswersNameWhoHasToAct(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	// Long enough for a refused connection to be refused on a busy machine.
@@ -258,7 +258,7 @@ func TestWhatPassesBetweenClientAndWorker(t *testing.T) {
 	}
 }
 
-func TestOverloadIsRefusedAtOnce(t *testing.T) {
+func TestOverloadIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Requests.MaxInFlight = 1 })
@@ -419,7 +419,7 @@ func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
 	}
 }
 
-func TestARelayIsUnreadyUntilItHasJoinedAndSaysWhy(t *testing.T) {
+func TestARelayIsUnreadyUntilItHasJoinedAndReportsTheReason(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })

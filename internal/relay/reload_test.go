@@ -147,7 +147,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 	}
 }
 
-func TestAReloadChangesWhatRequestsMeetAndKeepsTheRest(t *testing.T) {
+func TestAReloadChangesTheSettingsOfRequestsAndKeepsTheRest(t *testing.T) {
 	r := newReloadable(t)
 	ask := func() string {
 		w := httptest.NewRecorder()

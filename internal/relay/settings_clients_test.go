@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-func TestConnectionsOfClientsAreBoundedAsTheSettingsSay(t *testing.T) {
+func TestConnectionsOfClientsAreBoundedByTheSettings(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	usual := f.relay(func(*Settings) {})
@@ -80,7 +80,7 @@ func TestConnectionsOfClientsAreBoundedAsTheSettingsSay(t *testing.T) {
 	}
 }
 
-func TestStreamsOfAConnectionAreBoundedAsTheSettingsSay(t *testing.T) {
+func TestStreamsOfAConnectionAreBoundedByTheSettings(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Clients.MaxStreams = 2 })

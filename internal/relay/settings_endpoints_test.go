@@ -284,7 +284,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 	ramp := func(t *testing.T, cfg Config) string {
 		w := newWorkers(t, cfg)
 		w.all(50)
-		w.wait(time.Second) // takes the median, which a newcomer begins with
+		w.wait(time.Second) // takes the median, which a joiner begins with
 		w.join(5)
 		got := 0
 		for range 1000 {
@@ -398,7 +398,7 @@ func holding(t *testing.T) *countedBackend {
 	return b
 }
 
-func TestIdleConnectionsToAWorkerAreKeptAsTheSettingsSay(t *testing.T) {
+func TestIdleConnectionsToAWorkerAreKeptByTheSettings(t *testing.T) {
 	t.Parallel()
 	const burst = 6
 	for _, c := range []struct {
@@ -441,7 +441,7 @@ func TestIdleConnectionsToAWorkerAreKeptAsTheSettingsSay(t *testing.T) {
 	}
 }
 
-func TestARelayEvictsAWorkerAfterAsManyFailuresAsItsSettingsSay(t *testing.T) {
+func TestARelayEvictsAWorkerAfterTheConfiguredNumberOfFailures(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[int]uint64{1: 2, 3: 4} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -477,7 +477,7 @@ func TestARelayEvictsAWorkerAfterAsManyFailuresAsItsSettingsSay(t *testing.T) {
 	}
 }
 
-func TestAGateForwardsToAsManyRelaysAsItsSettingsSay(t *testing.T) {
+func TestAGateForwardsToTheConfiguredNumberOfRelays(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for i := range 6 {

@@ -51,7 +51,7 @@ func TestKeySourcesAreSetByFlagEnvironmentAndFile(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongWithKeySourcesIsSaidAtOnce(t *testing.T) {
+func TestEverythingWrongWithKeySourcesIsReportedInOneError(t *testing.T) {
 	_, err := load(t, "--key-source", "path:/a", "--key-source", "no service=caller", "--key-source", "a=header:", "--key-source", "a=caller", "--key-source", "a=query:b",
 		"--key-source", "caller", "--key-source", "cookie:sid", "--key-source", "b=header:Ringway-Caller", "--max-attempts", "9")
 	var problems settings.Problems

@@ -93,7 +93,7 @@ func TestStrategiesAreSetByEnvironmentAndFile(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongWithStrategiesIsSaidAtOnce(t *testing.T) {
+func TestEverythingWrongWithStrategiesIsReportedInOneError(t *testing.T) {
 	_, err := load(t, "--selection", "nearest", "--selection", "echo=manual", "--selection", "billing=closest;expiry=0s;timeout=-1s",
 		"--selection", "slots;vnodes=65;colour=red", "--selection", "stable", "--selection", "random", "--selection", "a=stable", "--selection", "a=random",
 		"--selection", "no service=stable", "--selection", "b=", "--max-attempts", "9")

@@ -190,7 +190,7 @@ func TestThePageOfAGateShowsWhoItForwardsTo(t *testing.T) {
 	}
 }
 
-func TestARelayThatIsNotReadySaysWhyAndWhatToDo(t *testing.T) {
+func TestARelayThatIsNotReadyReportsTheReasonAndTheRemedy(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.Join = []string{refusing(t)} })

@@ -238,7 +238,7 @@ func TestRatesAreThoseOfTheWindowAndARelayThatBeganInItHasNone(t *testing.T) {
 }
 
 // A relay with more services than a report takes reports the first, and how many there are.
-func TestAReportOfManyServicesIsCutAndSaysSo(t *testing.T) {
+func TestAReportOfManyServicesIsCutAndMarkedSo(t *testing.T) {
 	var services []api.ServiceTraffic
 	for i := range check.MaxServices + 5 {
 		services = append(services, api.ServiceTraffic{Service: fmt.Sprintf("s%05d", i), Latency: []api.LatencyBucket{{UpToMs: 1}}})

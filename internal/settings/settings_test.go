@@ -169,7 +169,7 @@ func text(cfg *config, name string) string {
 	}[name]
 }
 
-func TestAllProblemsAreReportedAtOnceAndSorted(t *testing.T) {
+func TestAllProblemsAreReportedInOneSortedError(t *testing.T) {
 	cfg, _, err := load(t,
 		[]string{"--min-peers-per-worker=2", "--gossip-addr=10.0.0.1"},
 		[]string{"RINGWAY_LOG_LEVEL=loud", "RINGWAY_GOSSIP_KEY=short"},
@@ -333,7 +333,7 @@ func TestListsAreSplitAtCommasAndRepeated(t *testing.T) {
 	}
 }
 
-func TestEveryKindSaysWhyItRefuses(t *testing.T) {
+func TestEveryKindGivesTheReasonOfARefusal(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--min-peers-per-worker=", "not a whole number"},
 		{"--min-peers-per-worker=4.0", "not a whole number"},

@@ -69,7 +69,7 @@ func TestNewRefusesWhatItCannotUse(t *testing.T) { // NG-9: 0 and junk never bec
 	}
 }
 
-func TestAllWrongFieldsAreReportedAtOnce(t *testing.T) {
+func TestAllWrongFieldsAreReportedInOneError(t *testing.T) {
 	_, err := New(Config{})
 	for _, field := range []string{"Attempts", "Epoch", "ID", "Interval", "LookInterval", "Members", "Role", "Timeout", "Insecure"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -194,7 +194,7 @@ func TestRelaysWithoutTheGivenKeyFollowThoseThatHaveIt(t *testing.T) {
 	})
 }
 
-func TestRelaysThatWereGivenDifferentKeysKeepThemVerifyBothAndSaySo(t *testing.T) {
+func TestRelaysThatWereGivenDifferentKeysKeepThemVerifyBothAndReportIt(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		a := f.boot("relay-1", func(c *Config) { c.Value = material(1) })
 		b := f.boot("relay-2", func(c *Config) { c.Value = material(2) })
@@ -210,7 +210,7 @@ func TestRelaysThatWereGivenDifferentKeysKeepThemVerifyBothAndSaySo(t *testing.T
 	})
 }
 
-func TestRetireZeroForgetsAReplacedKeyAtOnce(t *testing.T) {
+func TestRetireZeroForgetsAReplacedKeyImmediately(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		strict := f.boot("relay-1", func(c *Config) { c.Retire = 0 })
 		time.Sleep(time.Minute)

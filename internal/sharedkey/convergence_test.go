@@ -37,10 +37,10 @@ func TestAColdStartOfFiveRelaysGivesOneKey(t *testing.T) { // NG-13 rollout, NG-
 	})
 }
 
-func TestARelayAloneMakesItsKeyAtOnce(t *testing.T) { // NG-5
+func TestARelayAloneMakesItsKeyImmediately(t *testing.T) { // NG-5
 	inFleet(t, func(t *testing.T, f *fleet) {
 		r := f.boot("relay-1")
-		time.Sleep(501 * time.Millisecond) // the second look at the same relays
+		time.Sleep(501 * time.Millisecond) // the second check of the same relays
 		if s := r.keeper.Status(); s.Source != sourceGenerated || s.Epoch != r.member.Epoch {
 			t.Fatalf("status %+v", s)
 		}
@@ -185,7 +185,7 @@ func TestAForkHealsToTheOlderKeyAndBothVerifyUntilTheyExpire(t *testing.T) {
 			f.boot(id)
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(10 * time.Minute) // looks are rare by now
+		time.Sleep(10 * time.Minute) // checks are rare by now
 		relays := f.all()
 		older, younger := relays[0].fingerprint(), relays[3].fingerprint()
 		if older == younger {
@@ -260,7 +260,7 @@ func TestAfterAllAttemptsARelayServesWithItsOwnKeyAndLogsIt(t *testing.T) { // N
 	})
 }
 
-func TestALookFindsAForkThatNoMembershipChangeTellsOf(t *testing.T) {
+func TestAPeriodicCheckFindsAForkWithoutAMembershipChange(t *testing.T) {
 	for _, every := range []time.Duration{10 * time.Second, 5 * time.Minute} {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			other := f.boot("relay-1")
@@ -340,7 +340,7 @@ func TestALeavingRelayIsAskedButNotWaitedFor(t *testing.T) { // NG-4: not termin
 	})
 }
 
-func TestNoMoreThanSixteenRelaysAreAskedAtOnce(t *testing.T) {
+func TestNoMoreThanSixteenRelaysAreAskedConcurrently(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var mu sync.Mutex
 		var now, most, all int
@@ -375,7 +375,7 @@ func TestNoMoreThanSixteenRelaysAreAskedAtOnce(t *testing.T) {
 	})
 }
 
-func TestALeavingRelayHandsItsKeyOn(t *testing.T) {
+func TestALeavingRelayPassesItsKeyOn(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		old := f.boot("relay-1")
 		time.Sleep(time.Second)
@@ -572,7 +572,7 @@ func TestAQuietFleetAsksLittle(t *testing.T) {
 		if n := len(r.keeper.confirmed); n != 18 {
 			t.Errorf("it remembers %d relays, 18 others are alive", n)
 		}
-		// 20 looks of three, a quarter more or less.
+		// 20 checks of three, a quarter more or less.
 		if asked := asked - before; asked > 20*sample*4/3+sample || asked < 20*sample*3/4-sample {
 			t.Fatalf("%d relays asked in ten minutes", asked)
 		}

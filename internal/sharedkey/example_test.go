@@ -17,7 +17,7 @@ type members struct {
 
 func (m *members) Snapshot() *membership.Snapshot { return m.Load() }
 
-// Two relays start at once; the older one makes the key and the other asks for
+// Two relays start together; the older one makes the key and the other asks for
 // it.
 func Example() {
 	var cluster members

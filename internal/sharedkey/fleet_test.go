@@ -19,8 +19,8 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// fleet is a cluster in one synctest bubble: the test decides who sees whom and
-// who reaches whom, the keepers are real.
+// fleet is a cluster in one synctest bubble: the test decides which process sees which and
+// which reaches which, the keepers are real.
 type fleet struct {
 	t       *testing.T
 	started time.Time
@@ -43,7 +43,7 @@ type relay struct {
 	stop      context.CancelFunc
 	done      chan struct{}
 
-	// mute relays are alive in gossip and answer nobody; slow ones take this long.
+	// mute relays are alive in gossip and never answer; slow ones take this long.
 	mute bool
 	slow time.Duration
 	// lie replaces the answer.
@@ -77,7 +77,7 @@ func (f *fleet) all() []*relay {
 	return out
 }
 
-// boot starts a process that everybody sees from the next publish on. Epochs are
+// boot starts a process that all others see from the next publish on. Epochs are
 // milliseconds, so boots of one instant are ordered by id.
 func (f *fleet) boot(id string, change ...func(*Config)) *relay {
 	f.t.Helper()
@@ -120,7 +120,7 @@ func (f *fleet) kill(id string) {
 	f.publish()
 }
 
-// change alters processes while none looks at them, then tells everybody.
+// change alters processes while none reads them, then notifies all.
 func (f *fleet) change(alter func()) {
 	f.mu.Lock()
 	alter()
@@ -190,7 +190,7 @@ func (f *fleet) fetch(ctx context.Context, from string, to membership.Member) (A
 	return decodeAnswer("", body)
 }
 
-// wasAsked lists whom a process asked so far, in order.
+// wasAsked lists the processes that a process asked so far, in order.
 func (f *fleet) wasAsked(by string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -247,7 +247,7 @@ func TestRelaysThatProtectTheKeyDifferentlyDoNotShareIt(t *testing.T) {
 	}
 }
 
-func TestWhatOtherServersSayIsNotAnAnswer(t *testing.T) {
+func TestTheResponseOfAnotherServerIsNotAnAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		handle http.HandlerFunc
 		want   error

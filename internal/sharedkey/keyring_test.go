@@ -41,7 +41,7 @@ func TestADeadlineDoesNotGrowByTravelling(t *testing.T) {
 	until := epochZero.Add(time.Hour)
 	a := keyring{}.use(current, sourceGenerated, epochZero, time.Time{}).accept(old, epochZero, until)
 	var b keyring
-	// The two tell each other for an hour, each time a minute on the way.
+	// The two exchange keys for an hour, each time a minute on the way.
 	for at := epochZero; at.Before(until); at = at.Add(2 * time.Minute) {
 		for _, pair := range [][2]*keyring{{&a, &b}, {&b, &a}} {
 			asker, answerer := pair[1], pair[0]

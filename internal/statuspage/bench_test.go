@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What one event costs: a look at a service of n workers, at the most.
+// What one event costs: a view of a service of n workers, at the most.
 func BenchmarkSections(b *testing.B) {
 	for _, n := range []int{24, 1000, 10_000} {
 		d := relayDocument(n)

@@ -42,7 +42,7 @@ func Example() {
 	// Problem: Not joined yet. Check --join.
 }
 
-func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
+func TestTheTablesShowTheContentOfTheDocument(t *testing.T) {
 	root := parse(t, get(t, config(relayDocument(4)), "/?service=echo").Body.Bytes())
 	for id, want := range map[string][]string{
 		"services": {
@@ -93,7 +93,7 @@ func TestTheTablesSayWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
-func TestThePageSaysHowManyCallersItLeavesOutAndWhenItHasCountedNone(t *testing.T) {
+func TestThePageReportsHowManyCallersItLeavesOutAndWhenItHasCountedNone(t *testing.T) {
 	d := relayDocument(4)
 	callers := func() string { return text(byID(t, parse(t, get(t, config(d), "/").Body.Bytes()), "callers")) }
 	if got := callers(); !strings.HasSuffix(got, "2 of 12 callers. Counted here over the last 3 s, while the page is read.") {

@@ -52,7 +52,7 @@ func luminance(colour string) float64 {
 }
 
 func TestContrastIsEnoughInBothSchemes(t *testing.T) {
-	// The colours that meet on the page. Text needs 4.5 (WCAG AA), what only draws 3.
+	// The colours that touch on the page. Text needs 4.5 (WCAG AA), what only draws 3.
 	text := map[string][]string{
 		"text":   {"page", "card", "accent-soft", "bad-soft", "warn-soft"},
 		"muted":  {"page", "card"},

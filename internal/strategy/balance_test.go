@@ -26,7 +26,7 @@ func largest[K comparable, N float64 | int](shares map[K]N) (most N) {
 }
 
 // The largest share over the mean with one sample, as measured over many rings.
-// Rivet's formula, 1 + ln(N)/V, promises 1.6 and 1.9 at V = 8; its own test meets
+// Rivet's formula, 1 + ln(N)/V, promises 1.6 and 1.9 at V = 8; its own test reaches
 // 2.0 only because it places the nodes evenly.
 func TestVirtualNodesEvenOutTheSharesOfASingleSampleAsFarAsMeasured(t *testing.T) {
 	const tolerance = 0.08
@@ -148,7 +148,7 @@ func TestAFullEndpointGetsNextToNothingUnlessLoadsAreNotRead(t *testing.T) {
 	}
 }
 
-// surge picks from many goroutines at once, as many relays do in a burst.
+// surge picks from many goroutines concurrently, as many relays do in a burst.
 func surge(t *testing.T, s *Strategy, each int, after func(*Endpoint)) map[string]int {
 	t.Helper()
 	const relays = 32
@@ -184,7 +184,7 @@ func TestASurgeDoesNotHerdOnWhatOldLoadsCallIdle(t *testing.T) {
 	for i := range list {
 		gaugeOf(list[i]).load.Store(40)
 	}
-	gaugeOf(list[5]).load.Store(0) // all read that it is idle, and none is told that it is not any more
+	gaugeOf(list[5]).load.Store(0) // all read that it is idle, and none is notified that it is not any more
 	update(t, s, list)
 	count, share := surge(t, s, each, func(*Endpoint) {}), arcs(s)
 	for node, got := range count {

@@ -131,7 +131,7 @@ func TestAHotKeyHasNoBoundWhereItIsTurnedOff(t *testing.T) {
 	}
 }
 
-// TestNineInTenKeysStay counts keys that are in flight all at once, each as often as
+// TestNineInTenKeysStay counts keys that are in flight all concurrently, each as often as
 // the others, at few and at many for each endpoint.
 func TestAtLeastNineInTenKeysStayUnderAnEvenLoad(t *testing.T) {
 	for _, c := range []struct{ endpoints, keys int }{{3, 1}, {10, 5}, {100, 40}, {10, 300}, {10, 1000}, {40, 4000}} {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// network is a dialer whose connections take as long as it says.
+// network is a dialer whose connections take as long as its delay.
 type network struct {
 	mu    sync.Mutex
-	delay map[string]time.Duration // by host; absent: refused at once; negative: never answers
+	delay map[string]time.Duration // by host; absent: refused immediately; negative: never answers
 	dials []string
 	most  int // connections being opened at a time
 	now   int
@@ -174,7 +174,7 @@ func TestManyCallersCauseOneRoundOfProbesForEachExpiry(t *testing.T) {
 	})
 }
 
-func TestTheExpirySaysHowLongATimeIsUsed(t *testing.T) {
+func TestTheExpirySetsHowLongATimeIsUsed(t *testing.T) {
 	for text, after := range map[string]time.Duration{"closest;expiry=30s": 30 * time.Second, Closest: 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			n := abc()
@@ -219,7 +219,7 @@ func TestTheTimeoutBoundsAProbe(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsAddedIsMeasuredAtOnceAndTheOthersAreNot(t *testing.T) {
+func TestANodeThatIsAddedIsMeasuredImmediatelyAndTheOthersAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := abc()
 		n.set("new", ms)

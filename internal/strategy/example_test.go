@@ -44,7 +44,7 @@ func Example() {
 	// selection: no available endpoints after considering exclusions: this request has tried them all; return its last error
 }
 
-// All that is wrong with a setting is said at once.
+// All mistakes in a setting are reported in one error.
 func ExampleParse() {
 	spec, err := strategy.Parse("slots; samples=3; vnodes=16")
 	fmt.Println(spec, err)
@@ -59,7 +59,7 @@ func ExampleParse() {
 	// selection: strategy is not configured: strategy manual requires at least one node in preferred
 }
 
-// Explain tells what a pick would do, and why.
+// Explain reports what a pick would do, and why.
 func ExampleStrategy_Explain() {
 	spec, err := strategy.Parse("ordered;preferred=w2")
 	if err != nil {

@@ -84,7 +84,7 @@ func (w watched) sum(t *testing.T) (sum float64) {
 	return sum
 }
 
-func TestMetricsAreNamedAndLabelledAsTheRulesSay(t *testing.T) {
+func TestMetricsAreNamedAndLabelledByTheRules(t *testing.T) {
 	w := watch(t)
 	families, err := w.registry.Gather()
 	if err != nil {

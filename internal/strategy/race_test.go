@@ -2,6 +2,6 @@
 
 package strategy
 
-// raceDetector says that the tests run with the race detector, which
+// raceDetector reports that the tests run with the race detector, which
 // slows them about tenfold, and under which crypto/rand allocates.
 const raceDetector = true

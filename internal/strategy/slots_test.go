@@ -62,7 +62,7 @@ func TestThePlacesOnTheRingArePinned(t *testing.T) {
 	}
 }
 
-func TestASampleLeadsToTheEndpointThatTheRingWalkMeetsFirst(t *testing.T) {
+func TestASampleLeadsToTheEndpointThatTheRingWalkReachesFirst(t *testing.T) {
 	nodes := numbered("w", 20)
 	// The reference compares all positions by their distance clockwise.
 	nearest := func(pivot uint64) (owner string) {
@@ -87,7 +87,7 @@ func TestASampleLeadsToTheEndpointThatTheRingWalkMeetsFirst(t *testing.T) {
 }
 
 // fiftyStale returns 51 endpoints with one place each and a position from which
-// a walk meets the 50 stale ones first.
+// a walk reaches the 50 stale ones first.
 func fiftyStale() (list []Endpoint, from uint64) {
 	list = endpoints(numbered("w", 51)...)
 	gaugeOf(list[0]).seen = atNoon.Now
@@ -140,7 +140,7 @@ func TestOneSampleWithoutAnEndpointDoesNotFailThePick(t *testing.T) {
 	}
 }
 
-func TestOneSampleReadsNoLoadAndLooksAtOneEndpoint(t *testing.T) {
+func TestOneSampleReadsNoLoadAndChecksOneEndpoint(t *testing.T) {
 	list := endpoints(numbered("w", 10)...)
 	s := build(t, "slots;samples=1")
 	update(t, s, list)
@@ -338,7 +338,7 @@ func TestSamplesAreHowManyEndpointsAreCompared(t *testing.T) {
 	}
 }
 
-func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
+func TestStaleEndpointsAreReportedWhileThePickGoesOn(t *testing.T) {
 	list, from := fiftyStale()
 	var met []string
 	s := build(t, "slots;vnodes=1;samples=1;maxscan=64", at(from, from), func(c *Config) {
@@ -357,15 +357,15 @@ func TestStaleEndpointsAreHandedOnWhileThePickGoesOn(t *testing.T) {
 
 // The scheduler of internal/expiry fits as the observer: picks pass on the stale
 // endpoints that they find, and those that are still stale at the second check are removed.
-func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
+func TestTheSchedulerRemovesTheStaleEndpointsThatPicksFind(t *testing.T) {
 	list, from := fiftyStale()
 	var s *Strategy
 	var mu sync.Mutex // guards list from here on
-	looked := make(chan struct{}, len(list))
+	checked := make(chan struct{}, len(list))
 	scheduler, err := expiry.New(expiry.Config[string]{MaxConcurrent: 32, MaxPending: 1024, Expire: func(_ context.Context, id string) (expiry.Outcome, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		defer func() { looked <- struct{}{} }()
+		defer func() { checked <- struct{}{} }()
 		i := slices.IndexFunc(list, func(e Endpoint) bool { return e.ID == id })
 		if gaugeOf(list[i]).seen == atNoon.Now {
 			return expiry.Fresh, nil
@@ -381,12 +381,12 @@ func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	})
 	update(t, s, list)
 	pick(t, s, atNoon)
-	gaugeOf(list[7]).seen = atNoon.Now // it shows itself before it is looked at
+	gaugeOf(list[7]).seen = atNoon.Now // it shows itself before it is checked
 	ctx, cancel := context.WithCancel(t.Context())
 	finished := make(chan error)
 	go func() { finished <- scheduler.Run(ctx) }()
-	for range 50 { // met twice, once by each sample, and looked at once
-		<-looked
+	for range 50 { // found twice, once by each sample, and checked once
+		<-checked
 	}
 	cancel()
 	if err := <-finished; err != nil {
@@ -397,7 +397,7 @@ func TestTheExpirerRemovesWhatPicksMeet(t *testing.T) {
 	}
 }
 
-func TestAnExhaustedBudgetIsSaidWithServiceVersionAndCountNowAndThen(t *testing.T) {
+func TestAnExhaustedBudgetIsLoggedRarelyWithServiceVersionAndCount(t *testing.T) {
 	var text bytes.Buffer
 	list := endpoints(numbered("w", 30)...)
 	for i := range list {
@@ -434,7 +434,7 @@ func TestAnExhaustedBudgetIsSaidWithServiceVersionAndCountNowAndThen(t *testing.
 	}
 }
 
-func TestARangeSmallerThanTheBudgetIsNotSaidToExhaustIt(t *testing.T) {
+func TestARangeSmallerThanTheBudgetIsNotLoggedAsExhaustion(t *testing.T) {
 	w := watch(t)
 	s := build(t, "slots;vnodes=1;samples=1", w.use)
 	update(t, s, endpoints("a", "b"))

@@ -9,10 +9,10 @@ import (
 )
 
 // The nine tests of the source's factory and its four of closest, which its own
-// could not tell apart: "the same node twice" for a range of one node, "a node of
+// could not distinguish: "the same node twice" for a range of one node, "a node of
 // the range" for random, "not nil" for closest, and either outcome for what
 // closest measures. Here each name must do what no other name does.
-func TestEveryNameMakesTheStrategyItSays(t *testing.T) {
+func TestEveryNameMakesItsStrategy(t *testing.T) {
 	nodes := []string{"100", "200", "300", "700"}
 	// picks are the nodes that 200 different keys go to.
 	picks := func(t *testing.T, text string) []string {

@@ -11,8 +11,8 @@ import (
 // What the 35 tests of XIP-79's reference implementation became.
 //
 //	GetNode_StableAssignment            TestOneKeyGoesToOneNode
-//	GetNode_EmptyNodes                  TestAnEmptyRangeIsSaid
-//	GetNode_NoAvailableNodesError       TestAnUpdateThatIsRefusedIsSaidAndKeepsTheOldRange (an error of
+//	GetNode_EmptyNodes                  TestAnEmptyRangeIsReported
+//	GetNode_NoAvailableNodesError       TestAnUpdateThatIsRefusedIsReportedAndKeepsTheOldRange (an error of
 //	                                    the source of nodes now ends there, not in a pick)
 //	GetNode_CorrectAssignment           TestStableSHA256GivesTheSourcesGoldenTable, TestKeysAreSpread (it compared
 //	                                    two chosen keys)
@@ -33,17 +33,17 @@ import (
 //	RandomNodeSelector_ReturnsValidNode TestRandomGivesEveryNodeTheSameShare
 //	…_Distribution                      the same
 //	…_WithBanlist                       TestRandomNeverGivesAnExcludedNode
-//	…_EmptyNodes                        TestAnEmptyRangeIsSaid
+//	…_EmptyNodes                        TestAnEmptyRangeIsReported
 //	ClosestNodeSelector_ReturnsNode     TestClosestMeasuresRealSockets (either outcome passed there)
 //	NewNodeSelector_StableStrategy      TestOneKeyGoesToOneNode
 //	…_ManualStrategy                    TestManualTakesTheFirstOfItsNodesAndNoOther
-//	…_ManualStrategyNoNodes             TestWhatIsWrongIsSaidAllAtOnceInAStableOrder
+//	…_ManualStrategyNoNodes             TestAllMistakesAreReportedInOneErrorInAStableOrder
 //	…_OrderedStrategy                   TestOrderedTakesThePreferredThenTheOthersSorted
-//	…_OrderedStrategyNoNodes            TestWhatIsWrongIsSaidAllAtOnceInAStableOrder
+//	…_OrderedStrategyNoNodes            TestAllMistakesAreReportedInOneErrorInAStableOrder
 //	…_RandomStrategy                    TestRandomGivesEveryNodeTheSameShare
 //	…_ClosestStrategy                   TestEveryStrategyButTheDefaultCanBeMade
-//	…_DefaultStrategy                   TestEveryDefaultIsWhatTheContractSays (ours is p2c)
-//	…_UnknownStrategy                   TestWhatIsWrongIsSaidAllAtOnceInAStableOrder
+//	…_DefaultStrategy                   TestEveryDefaultIsThatOfTheContract (ours is p2c)
+//	…_UnknownStrategy                   TestAllMistakesAreReportedInOneErrorInAStableOrder
 //	ClosestNodeSelector_WithPreferred…  TestOnlyThePreferredAreMeasuredWhileThereAreAny (either outcome)
 //	…_WithoutPreferredNodes             TestTheNearestIsClosestAndTheOtherEndFarthest (either outcome)
 //	…_PreferredNodesFallback            TestOnlyThePreferredAreMeasuredWhileThereAreAny (either outcome)
@@ -62,7 +62,7 @@ func TestOneKeyGoesToOneNode(t *testing.T) {
 	}
 }
 
-func TestAnEmptyRangeIsSaid(t *testing.T) {
+func TestAnEmptyRangeIsReported(t *testing.T) {
 	for _, text := range []string{Stable, StableSHA256, "manual;preferred=a", "ordered;preferred=a", Random, Closest, Farthest, Slots} {
 		s := build(t, text)
 		wantError(t, s, Request{Key: "k"}, ErrNoEndpoints) // before the first update
@@ -75,7 +75,7 @@ func TestAnEmptyRangeIsSaid(t *testing.T) {
 	}
 }
 
-func TestAnUpdateThatIsRefusedIsSaidAndKeepsTheOldRange(t *testing.T) {
+func TestAnUpdateThatIsRefusedIsReportedAndKeepsTheOldRange(t *testing.T) {
 	s := over(t, Stable, "a")
 	bad := endpoints("b", "b", "c")
 	bad[2].ID, bad[2].Node, bad[2].Weight = "", "", -1

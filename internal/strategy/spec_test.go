@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestEveryDefaultIsWhatTheContractSays(t *testing.T) {
+func TestEveryDefaultIsThatOfTheContract(t *testing.T) {
 	for name, want := range map[string]Spec{
 		P2C: {Name: P2C}, Stable: {Name: Stable, Bound: 1.25}, StableSHA256: {Name: StableSHA256}, Random: {Name: Random},
 		Closest:  {Name: Closest, Expiry: 5 * time.Minute, Timeout: 2 * time.Second},
@@ -49,7 +49,7 @@ func TestParametersAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaidAllAtOnceInAStableOrder(t *testing.T) {
+func TestAllMistakesAreReportedInOneErrorInAStableOrder(t *testing.T) {
 	oneOf := "(must be one of: p2c, stable, stable-sha256, manual, ordered, random, closest, farthest, slots)"
 	for text, want := range map[string][]string{
 		"nearest":                   {`selection: invalid strategy: "nearest" ` + oneOf},

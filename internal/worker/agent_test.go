@@ -98,7 +98,7 @@ func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 	}
 }
 
-// ready checks what the agent says of itself while it offers.
+// ready checks what the agent reports about itself while it offers.
 func ready(t *testing.T, agent *worker.Agent) {
 	t.Helper()
 	var got api.WorkerServices
@@ -130,7 +130,7 @@ func ask(t *testing.T, agent *worker.Agent, method, path, body string, into any)
 	return resp.StatusCode
 }
 
-func TestAnAgentThatCannotBindSaysWhich(t *testing.T) {
+func TestAnAgentThatCannotBindNamesTheAddress(t *testing.T) {
 	node, _ := observer(t, nil)
 	err := fleetOf(node.Addr()).StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.GossipAddr = node.Addr() }})
 	if err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) {

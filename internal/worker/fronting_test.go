@@ -101,7 +101,7 @@ func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
 	}
 }
 
-func TestTheSidecarIsBesideTheGossipAddressUnlessSaid(t *testing.T) {
+func TestTheSidecarIsOnTheHostOfTheGossipAddressUnlessConfigured(t *testing.T) {
 	for _, c := range []struct{ gossip, sidecar, cert, want string }{
 		{"10.0.0.1:7401", "", "cert.pem", "10.0.0.1:7421"},
 		{":7401", "", "cert.pem", ":7421"},

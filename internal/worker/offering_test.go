@@ -246,7 +246,7 @@ func awaitForgotten(t *testing.T, reg *prometheus.Registry, service string) {
 		if time.Now().After(limit) {
 			t.Fatalf("the series of %s are still there", service)
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // between two checks
 	}
 }
 
@@ -257,7 +257,7 @@ func awaitProbe(t *testing.T, o *offering, service string, n int) {
 		if time.Now().After(limit) {
 			t.Fatalf("no %d probes of %s", n, service)
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // between two checks
 	}
 }
 
@@ -278,7 +278,7 @@ func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {
 		t.Error("it was withdrawn although it was healthy all the time")
 	}
 	i.sick.Store(true)
-	r.await(t) // says the new check
+	r.await(t) // reports the new check
 
 	other.sick.Store(true)
 	i.sick.Store(false)
@@ -372,7 +372,7 @@ ringway_worker_services{state="unhealthy"} 0
 	}
 }
 
-func TestReasonsSayWhyNothingIsOffered(t *testing.T) {
+func TestReasonsExplainWhyNothingIsOffered(t *testing.T) {
 	i := startInstance(t)
 	i.sick.Store(true)
 	o, r, _ := startOffering(t)

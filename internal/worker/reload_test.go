@@ -129,7 +129,7 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 
 	r.write(r.services, "services: [{name: c, address: '127.0.0.1:2'}, {name: d, adress: '127.0.0.1:2'}]\n")
 	r.eventually("a mistake is counted", func() bool { return r.reloads("refused") == 1 })
-	// It is not looked at again and again. The next change tells when a look has passed.
+	// It is not read again and again. The next change shows when a check has passed.
 	r.write(r.services, "services: [{name: a, address: '127.0.0.1:2'}]\n")
 	r.eventually("a name that the settings have is refused", func() bool { return r.reloads("refused") == 2 })
 	for text, times := range map[string]int{"reload refused, nothing has changed": 2, "did you mean address?": 1, "by flag and by file": 1} {
@@ -162,7 +162,7 @@ func (r *rig) eventually(what string, reached func() bool) {
 		if reached() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond) // between two looks
+		time.Sleep(10 * time.Millisecond) // between two checks
 	}
 	r.t.Fatalf("not reached: %s", what)
 }
@@ -300,7 +300,7 @@ func TestAReloadSetsTheLogLevelUnlessItIsRefused(t *testing.T) {
 			t.Fatalf("status %d, want %d", status, want)
 		}
 	}
-	// A service that cannot be offered beside those of the file refuses all of it.
+	// A service that cannot be offered with those of the file refuses all of it.
 	r.write(r.services, "services: [{name: b, address: '127.0.0.1:2'}]\n")
 	r.await("a", "b")
 	r.write(r.settings, "service: b=127.0.0.1:1\nlog-level: debug\n")

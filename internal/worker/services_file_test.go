@@ -70,7 +70,7 @@ func TestTheFileAndTheFlagMeanTheSame(t *testing.T) {
 	}
 }
 
-func TestEverythingThatIsWrongWithAFileIsReportedAtOnceWithItsPlace(t *testing.T) {
+func TestEverythingThatIsWrongWithAFileIsReportedInOneErrorWithItsPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -183,7 +183,7 @@ func FuzzParseServices(f *testing.F) {
 		services, err := ParseServices("f", []byte(text))
 		if err != nil {
 			if services != nil {
-				t.Fatalf("%v beside %v", services, err)
+				t.Fatalf("%v next to %v", services, err)
 			}
 			return
 		}

@@ -94,7 +94,7 @@ func TestNoCertificateOutlivesItsAuthority(t *testing.T) {
 	}
 }
 
-func TestInfoTellsWhatIsInACertificate(t *testing.T) {
+func TestInfoReportsTheContentOfACertificate(t *testing.T) {
 	a := newAuthority(t)
 	s := sourceOf(t, a, claimsOf(RoleRelay, "relay-1"))
 	info := s.Info()

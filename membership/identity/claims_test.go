@@ -99,7 +99,7 @@ func TestAnythingButExactlyOneOfEachIsRefused(t *testing.T) {
 }
 
 // HS-B8: the error lists all that is wrong.
-func TestEveryMistakeOfACertificateIsNamedAtOnce(t *testing.T) {
+func TestEveryMistakeOfACertificateIsNamedInOneError(t *testing.T) {
 	_, err := fromURIs(uris(t, "ringway://role/boss", "ringway://role/relay", "ringway://dc/a", "ringway://dc/b", "ringway://zone/1", "ringway://node/-?x"))
 	var claimsErr *claimsError
 	if !errors.As(err, &claimsErr) {

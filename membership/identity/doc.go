@@ -39,12 +39,12 @@
 //   - Statements outside of a handshake count by their signature: Sign, Certify, Verify
 //     (see proof.go). Call Recheck before each Verify; it is cheap.
 //   - Package membership imports this package, never the other way round.
-//   - A port that members connect to accepts its connections through a Listener, or through
-//     Strangers if more than TLS must succeed: the resources that strangers can occupy are
-//     limited, and they cannot block members.
+//   - A port that members connect to accepts its connections through a Listener of package
+//     handshake, or through its Pending if more than TLS must succeed: the resources that
+//     peers without a proven identity can occupy are limited, and they cannot block members.
 //   - Locks: Source.reload, held while the files are read and open connections are checked,
 //     then registry.mu; readers of the material take none. Listener.mu guards its log,
-//     Strangers.mu is held for a few instructions.
+//     Pending.mu is held for a few instructions.
 //   - Two methods block: Source.Run, which starts no goroutine, and Listener.Run, which
 //     starts one for each handshake and waits for them.
 package identity

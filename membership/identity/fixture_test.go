@@ -45,7 +45,7 @@ func stranger(certificates ...tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, Certificates: certificates}
 }
 
-// forge signs any template at all, valid for an hour unless the change says
+// forge signs any template at all, valid for an hour unless the change sets
 // otherwise.
 func (a *Authority) forge(t testing.TB, c Claims, change func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
@@ -91,7 +91,7 @@ type meeting struct {
 	clientLocal    string
 }
 
-// meet connects once over TCP on loopback. The server says one byte when its
+// meet connects once over TCP on loopback. The server sends one byte when its
 // handshake succeeded.
 func meet(t testing.TB, client, server *tls.Config) meeting {
 	t.Helper()
@@ -112,7 +112,7 @@ func meet(t testing.TB, client, server *tls.Config) meeting {
 			m.server = err
 			return
 		}
-		// Closing at once would reset the connection and could overtake the alert.
+		// Closing immediately would reset the connection and could overtake the alert.
 		defer func() { <-clientDone; raw.Close() }()
 		conn := tls.Server(raw, server)
 		if m.server = conn.HandshakeContext(ctx); m.server == nil {

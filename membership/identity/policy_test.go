@@ -104,7 +104,7 @@ func TestTheZeroPolicyAndUnknownModesRefuseAllPeers(t *testing.T) {
 	}
 }
 
-func TestWhatGossipSaysIsComparedWithTheCertificate(t *testing.T) {
+func TestTheClaimsInGossipAreComparedWithTheCertificate(t *testing.T) {
 	peer := claimsOf(RoleWorker, "w-1")
 	for _, c := range []struct {
 		expected Expected

@@ -159,7 +159,7 @@ func TestAKeyThatCannotSignStatementsIsRefusedAtLoadWithTheRemedy(t *testing.T) 
 		if r, _ := reasonOf(err); r != reasonKeyUsage {
 			t.Errorf("%s: %v", name, err)
 		}
-		// A client says nothing in gossip: any key will do.
+		// A client sends nothing in gossip: any key will do.
 		client, err := NewStaticSource(content(claimsOf(RoleClient, "client-1")), SourceConfig{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

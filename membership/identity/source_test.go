@@ -167,7 +167,7 @@ func TestAuthoritiesAreReplacedToo(t *testing.T) {
 	expect("with the newer alone", false, true)
 }
 
-func TestWhatCannotBeUsedKeepsTheOldCertificateAndIsSaidOnce(t *testing.T) {
+func TestAnUnusableCertificateKeepsTheOldOneAndIsLoggedOnce(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	c := claimsOf(RoleRelay, "relay-1")
 	stranger := claimsOf(RoleRelay, "relay-2")

@@ -83,7 +83,7 @@ func TestARelayThatIsKilledCostsNoRequestThatMayBeRepeated(t *testing.T) {
 }
 
 // A relay that leaves in good order costs not even a request that may not be
-// repeated: it says which ones it has not seen.
+// repeated: it reports which ones it has not seen.
 func TestARelayThatLeavesCostsNoRequestAtAll(t *testing.T) {
 	relays := newRelays(t, 6, nil)
 	c, web := running(t, Config{Seeds: addrs(relays)})
@@ -544,7 +544,7 @@ func TestAClientRunsOnce(t *testing.T) {
 	}
 }
 
-func TestAClientUsesAsManyRelaysAsItsSettingsSay(t *testing.T) {
+func TestAClientUsesTheConfiguredNumberOfRelays(t *testing.T) {
 	relays := newRelays(t, 5, nil)
 	c, _ := running(t, Config{Seeds: addrs(relays), Primaries: 1, Backups: -1})
 	settled(t, c, 1)
@@ -557,7 +557,7 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-func TestEveryBadSettingIsReportedAtOnce(t *testing.T) {
+func TestEveryBadSettingIsReportedInOneError(t *testing.T) {
 	_, err := New(Config{Seeds: []string{"relay:x"}, Attempts: -1, RetryBudget: 2, RefreshJitter: -1, Primaries: -1})
 	for _, part := range []string{
 		`seed "relay:x"`, "Attempts is -1, allowed is 1 to 100", "RetryBudget is 2", "RefreshJitter are 0s and -1ns",

@@ -18,7 +18,7 @@ import (
 	"github.com/ringway/ringway/selection/router"
 )
 
-func TestARouterThatEndsAtOnceLeavesNothing(t *testing.T) {
+func TestARouterThatEndsImmediatelyLeavesNothing(t *testing.T) {
 	c := startCluster(t, fleet.Config{})
 	made := func(addr string) (*membership.Node, *router.Router, error) {
 		member := membership.Config{

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // waitTime bounds the waits for events; none takes as long on an idle machine.
 const waitTime = 30 * time.Second
 
-// cluster is relays and workers, and routers beside them.
+// cluster is relays and workers, and routers next to them.
 type cluster struct {
 	*fleet.Fleet
 	t *testing.T

@@ -75,7 +75,7 @@ func (r *Router) pick(p Pick, tried *routing.Tried) (Pick, error) {
 	case p.service.Route().Affine():
 		return Pick{}, p.failed(err)
 	default:
-		return Pick{}, p.elsewhere(err)
+		return Pick{}, p.servedByOthers(err)
 	}
 	p.picked = picked
 	r.inFlight.Add(1)
@@ -90,9 +90,9 @@ func (p *Pick) failed(err error) error {
 	return &Error{Service: p.service.Name, Code: string(code), Text: err.Error()}
 }
 
-// elsewhere returns the error for a service that has no endpoint here, because other relays
+// servedByOthers returns the error for a service that has no endpoint here, because other relays
 // serve it or none can.
-func (p *Pick) elsewhere(err error) error {
+func (p *Pick) servedByOthers(err error) error {
 	var relays []string
 	for _, relay := range p.service.Route().Forward {
 		relays = append(relays, relay.ID+" ("+relay.Address+")")

@@ -113,7 +113,7 @@ func TestAnEndpointThatFailsIsPickedRarelyAndComesBack(t *testing.T) {
 	}
 }
 
-func TestARelayThatDoesNotServeSaysWhoDoes(t *testing.T) {
+func TestARelayThatDoesNotServeNamesThoseThatDo(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)

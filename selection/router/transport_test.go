@@ -259,7 +259,7 @@ func TestAResponseThatIsClosedEarlyEndsTheRequest(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+func TestErrorsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)

@@ -7,7 +7,6 @@ replace github.com/ringway/ringway => ../../..
 require (
 	github.com/chromedp/cdproto v0.159.2
 	github.com/chromedp/chromedp v0.23.0
-	github.com/creack/pty v1.1.24
 	github.com/prometheus/client_golang v1.25.0
 	github.com/ringway/ringway v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0

@@ -41,7 +41,7 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
-	// Advertised returns the gossip address that r1 tells the others, where it is not the
+	// Advertised returns the gossip address that r1 announces to the others, where it is not the
 	// one it listens on.
 	Advertised func(gossip string) string
 	// Before is called when the addresses are known and no member runs yet. The fleet
@@ -49,7 +49,7 @@ type fleetConfig struct {
 	Before func(*fleet)
 }
 
-// startFleet starts everything at once and waits until it serves.
+// startFleet starts all members together and waits until it serves.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()
 	f := &fleet{t: t, client: clientFrom(t, "")}
@@ -90,7 +90,7 @@ func (f *fleet) serving() {
 // ids are those of all members, sorted.
 func (f *fleet) ids() []string { return procs.IDs(slices.Concat(f.Relays, f.Workers)) }
 
-// member is what a relay says of one.
+// member is what a relay reports about one.
 type member struct {
 	ID         string
 	Epoch      uint64
@@ -191,7 +191,7 @@ func (f *fleet) serves(n int) {
 	}
 }
 
-// served sends n POSTs through every relay and tells of those that no worker of the
+// served sends n POSTs through every relay and reports those that no worker of the
 // fleet answered.
 func (f *fleet) served(n int) error {
 	wrong := map[string]int{}

@@ -19,7 +19,7 @@ import (
 
 const (
 	// maxGrowth is how much memory a flood may cost a relay, while it lasts and
-	// afterwards. Go's collector lets a heap double before it looks.
+	// afterwards. Go's collector lets a heap double before it collects.
 	maxGrowth = 96 << 20
 	// maxScrape is how long /metrics may take at any time.
 	maxScrape = time.Second

@@ -39,7 +39,7 @@ func TestTheGossipKeyAloneGetsNoRequest(t *testing.T) {
 	}
 }
 
-// TestLeaveNoticesOfAnotherEndNoService has an outsider say goodbye for every worker.
+// TestLeaveNoticesOfAnotherEndNoService has an outsider send the leave notice of every worker.
 func TestLeaveNoticesOfAnotherEndNoService(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
@@ -67,7 +67,7 @@ func TestARecordOfAnotherReplacesNoOffer(t *testing.T) {
 	f.serves(20)
 	listener.untouched(t, "the outsider")
 
-	// What the owner says afterwards still counts: its service ends.
+	// The leave notice of the owner still counts afterwards: its service ends.
 	f.servers[0].CloseClientConnections()
 	f.servers[0].Close()
 	for _, r := range f.Relays {

@@ -168,7 +168,7 @@ type attack struct {
 	act  func(a *attacker)
 	want outcome
 	// edge is for attacks that only the ingress answers in this way: other listeners have
-	// other limits, or take their requests from relays, which do not say this.
+	// other limits, or take their requests from relays, which do not send this.
 	edge bool
 }
 
@@ -382,7 +382,7 @@ func init() {
 // is 10 s.
 const enough = 18 * time.Second
 
-// run attacks a target and tells how it has not ended as it must.
+// run attacks a target and reports how it has not ended as it must.
 func (attack attack) run(to target) error {
 	a, err := to.connect()
 	if err != nil {

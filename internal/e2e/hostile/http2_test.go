@@ -80,7 +80,7 @@ func measured(t *testing.T, pid int) func() cost {
 	return func() cost { return cost{cpu(t, pid) - used, memory(t, pid, "VmHWM:") - held} }
 }
 
-// asked sends requests over HTTP/1.1 until stop, and tells of those that failed.
+// asked sends requests over HTTP/1.1 until stop, and reports those that failed.
 func (f *fleet) asked(r *relay) (stop func() (requests int, err error)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -172,7 +172,7 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 		t.Errorf("%v malformed requests were counted", n)
 	}
 	f.within(victim, before)
-	t.Logf("%d attacks, %d requests beside them; memory %d MiB, before %d MiB", len(attacks), requests, f.size(victim).memory>>20, before.memory>>20)
+	t.Logf("%d attacks, %d requests next to them; memory %d MiB, before %d MiB", len(attacks), requests, f.size(victim).memory>>20, before.memory>>20)
 	if err := f.Ended(); err != nil {
 		t.Error(err)
 	}
@@ -236,7 +236,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 			act(a)
 			if _, err := nc.Write([]byte{0}); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: the connection was not ended", name)
-				_ = syscall.Kill(victim.PID(), syscall.SIGQUIT) // its stacks say what it waits for
+				_ = syscall.Kill(victim.PID(), syscall.SIGQUIT) // its stacks show what it waits for
 			}
 		})
 	}
@@ -246,7 +246,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 		select {
 		case <-ended:
 			done = true
-		case <-time.After(100 * time.Millisecond): // between two looks
+		case <-time.After(100 * time.Millisecond): // between two checks
 			f.within(victim, before)
 		}
 	}

@@ -64,7 +64,7 @@ type (
 	}
 )
 
-// metadata is what members tell of themselves, in the order of package membership.
+// metadata is what members announce about themselves, in the order of package membership.
 type metadata struct {
 	Format                                                    int
 	Cluster, Environment, ID                                  string
@@ -89,7 +89,7 @@ type signer struct {
 	epoch  uint64
 	booted time.Time
 	sign   func(message []byte) (signature []byte)
-	// certified says that the signatures are in order.
+	// certified means that the signatures are in order.
 	certified bool
 }
 
@@ -269,7 +269,7 @@ type instance struct {
 
 func (i instance) name() string { return fmt.Sprintf("%s.%d", i.id, i.epoch) }
 
-// isAlive says that a member lives where the outsider listens.
+// isAlive announces that a member lives where the outsider listens.
 func (o *outsider) isAlive(of instance, role identity.Role) []byte {
 	array := &codec.MsgpackHandle{WriteExt: true}
 	array.StructToArray = true
@@ -287,12 +287,12 @@ const (
 	recordTopic   = byte('a')
 )
 
-// says is a goodbye or another message of our own above memberlist's.
+// says is a leave notice or another message of our own above memberlist's.
 func says(topic byte, payload ...byte) []byte {
 	return append([]byte{msgUser, messageFormat, topic}, payload...)
 }
 
-// goodbye says that a member leaves.
+// goodbye announces that a member leaves.
 func goodbye(of instance) []byte { return says(topicLeave, leaveNotice(of)...) }
 
 func leaveNotice(of instance) []byte {
@@ -300,7 +300,7 @@ func leaveNotice(of instance) []byte {
 	return append(append(payload, byte(len(of.id))), of.id...)
 }
 
-// offers says what a member offers.
+// offers announces what a member offers.
 func (o *outsider) offers(of instance, sequence uint64, services ...advertise.Service) []byte {
 	raw, err := advertise.Record{NodeID: of.id, Epoch: of.epoch, Sequence: sequence, Services: services}.Encode()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // hold.
 const endless = 64 << 20
 
-// startService is the service beside a worker:
+// startService is the service of a worker:
 //
 //	/          the name of the worker
 //	/fail      500

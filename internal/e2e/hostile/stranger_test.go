@@ -17,9 +17,9 @@ import (
 	"github.com/ringway/ringway/internal/procs"
 )
 
-// TestSilentConnectionsLockOutNoMember has strangers, who hold nothing, keep 1,000
+// TestSilentConnectionsBlockNoMember has strangers, who hold nothing, keep 1,000
 // silent connections open at each port that speaks mutual TLS.
-func TestSilentConnectionsLockOutNoMember(t *testing.T) {
+func TestSilentConnectionsBlockNoMember(t *testing.T) {
 	t.Parallel()
 	const silent, handshakes = 1000, 40
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1})
@@ -53,7 +53,7 @@ func TestSilentConnectionsLockOutNoMember(t *testing.T) {
 	}
 }
 
-// staySilent keeps n connections open that never say anything, and opens each again
+// staySilent keeps n connections open that never send anything, and opens each again
 // when it is closed. It returns when all have been opened once.
 func staySilent(t *testing.T, addr string, n int) (stop func()) {
 	t.Helper()
@@ -179,7 +179,7 @@ func TestAStrangerOpensNoCircuitOfACaller(t *testing.T) {
 			t.Errorf("the victim was answered %v", got)
 		}
 	})
-	t.Run("beside a trusted front", func(t *testing.T) {
+	t.Run("next to a trusted front", func(t *testing.T) {
 		t.Parallel()
 		f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: circuits("--trusted-proxy", front+"/32")})
 		trusted := clientFrom(t, front)

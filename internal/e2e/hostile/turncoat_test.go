@@ -23,7 +23,7 @@ import (
 )
 
 // turncoat is a worker that was taken over: it holds a valid certificate and the
-// gossip key, and says what it likes in its own name.
+// gossip key, and announces anything in its own name.
 type turncoat struct {
 	node      *membership.Node
 	catalogue *advertise.Catalogue
@@ -88,7 +88,7 @@ func startTurncoat(t *testing.T, f *fleet) *turncoat {
 	return c
 }
 
-// offer publishes lies beside what it may offer: itself, secured.
+// offer publishes lies in addition to what it may offer: itself, secured.
 func (c *turncoat) offer(t *testing.T, lies ...advertise.Service) {
 	t.Helper()
 	if err := c.catalogue.Offer(append(lies, advertise.Service{Name: own, Address: c.sidecar, Secured: true})); err != nil {
@@ -117,10 +117,10 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
 	c := startTurncoat(t, f)
-	elsewhere, loopback, plain := listenBait(t, "127.0.9.1"), listenBait(t, "127.0.0.1"), listenBait(t, c.host)
+	otherHost, loopback, plain := listenBait(t, "127.0.9.1"), listenBait(t, "127.0.0.1"), listenBait(t, c.host)
 	_, port, _ := net.SplitHostPort(loopback.addr)
 	lies := []advertise.Service{
-		{Name: "elsewhere", Address: elsewhere.addr}, {Name: "elsewhere-secured", Address: elsewhere.addr, Secured: true},
+		{Name: "elsewhere", Address: otherHost.addr}, {Name: "elsewhere-secured", Address: otherHost.addr, Secured: true},
 		{Name: "loopback", Address: loopback.addr}, {Name: "loopback-secured", Address: loopback.addr, Secured: true},
 		{Name: "localhost", Address: net.JoinHostPort("localhost", port)},
 		{Name: "mapped", Address: net.JoinHostPort("::ffff:127.0.0.1", port)},
@@ -150,7 +150,7 @@ func TestAWorkerOffersNothingButItself(t *testing.T) {
 			}
 		}
 	}
-	elsewhere.untouched(t, "another host")
+	otherHost.untouched(t, "another host")
 	loopback.untouched(t, "loopback")
 	plain.untouched(t, "a listener that proves nothing")
 	for _, r := range f.Relays {
@@ -305,13 +305,13 @@ func (f *fleet) handshake(addr, holder, protocol string) error {
 	_ = conn.SetReadDeadline(time.Now().Add(refusalTime))
 	_, err = conn.Read(make([]byte, 1))
 	if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
-		return nil // it waits for what this client would say
+		return nil // it waits for what this client would send
 	}
 	return err
 }
 
 const (
 	handshakeTime = 10 * time.Second
-	// refusalTime is enough for a refusal, which follows the handshake at once.
+	// refusalTime is enough for a refusal, which follows the handshake immediately.
 	refusalTime = 300 * time.Millisecond
 )

@@ -24,7 +24,7 @@ const (
 
 func long() bool { return os.Getenv("LONG_TESTS") != "" }
 
-// Nothing tells a relay that the packets of a worker are lost: its connections stay
+// Nothing notifies a relay that the packets of a worker are lost: its connections stay
 // open and new ones are neither taken nor refused.
 func TestABlackHoleFailsNoGETAndTheWorkerIsBackAfterwards(t *testing.T) {
 	for name, lose := range map[string]func(*fleet, *host){

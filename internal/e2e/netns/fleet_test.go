@@ -99,7 +99,7 @@ func (f *fleet) degraded(m *member) bool {
 	return got.Degraded
 }
 
-// becomesWhole waits until the fleet is whole and says what is missing if it is not.
+// becomesWhole waits until the fleet is whole and reports what is missing if it is not.
 func (f *fleet) becomesWhole(bound time.Duration) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), bound)

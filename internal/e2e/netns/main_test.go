@@ -71,7 +71,7 @@ func inside() (code int, err error) {
 	}
 	err = cmd.Run()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		return max(1, failed.ExitCode()), nil // the tests have said why
+		return max(1, failed.ExitCode()), nil // the tests have reported the reason
 	}
 	if err != nil {
 		return 1, fmt.Errorf("run the tests in a network namespace: %w", err)

@@ -111,7 +111,7 @@ func TestAMalformedRequestIsRefusedAndNothingBehindItIsRead(t *testing.T) {
 	})
 }
 
-func TestAnUploadThatMovesOutlivesTheTimeOfARequestAndIsNotHeldAgainstTheEndpoint(t *testing.T) {
+func TestAnUploadThatMovesOutlivesTheTimeOfARequestAndIsNoFailureOfTheEndpoint(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		c := w.dial(t)
 		c.say("PUT /ok HTTP/1.1\r\nHost: a\r\nRingway-Service: brief\r\nContent-Length: 20\r\n\r\n")

@@ -106,7 +106,7 @@ func TestAClientThatReadsNoAnswersIsNotReadFrom(t *testing.T) {
 		now := served.Load()
 		waits := now == last && now > 0
 		last = now
-		time.Sleep(100 * time.Millisecond) // between two looks
+		time.Sleep(100 * time.Millisecond) // between two checks
 		return waits
 	})
 	if last > requests/2 {

@@ -97,7 +97,7 @@ func ask(t testing.TB, addr, raw string) []string {
 	return all
 }
 
-// verdict is what a server says to the first request.
+// verdict is what a server answers to the first request.
 func verdict(answers []string) string {
 	switch {
 	case len(answers) == 0:
@@ -110,7 +110,7 @@ func verdict(answers []string) string {
 
 func accepted(answer string) bool { return strings.HasSuffix(answer, "\n") }
 
-func TestARequestMeansWhatItMeansToNetHTTPOrARowSaysWhy(t *testing.T) {
+func TestARequestMeansWhatItMeansToNetHTTPOrARowGivesTheReason(t *testing.T) {
 	ours, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
 	theirs := reference(t)
 	names := map[string]bool{}

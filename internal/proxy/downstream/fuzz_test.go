@@ -98,7 +98,7 @@ func (x *comparison) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if failed != nil {
 		panic(failed)
 	}
-	defer nc.Close() // tells the test that everything below is done
+	defer nc.Close() // notifies the test that everything below is done
 	if err != nil {
 		x.refusal = strings.TrimPrefix(err.Error(), "malformed request: ")
 		return

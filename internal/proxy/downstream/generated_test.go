@@ -144,7 +144,7 @@ func compareGenerated(t *testing.T, seed uint64, n int) generated.Found {
 	return found
 }
 
-// faultOf returns what an answer says is wrong with a request.
+// faultOf returns the fault of a request that an answer reports.
 func faultOf(answer string) string {
 	_, text, _ := strings.Cut(answer, "malformed request: ")
 	text, _, _ = strings.Cut(text, `"`)

@@ -506,7 +506,7 @@ func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
 	within(t, c.ended, "the end of the connection")
 }
 
-// The states tell a relay which connections may be replaced.
+// The states show a relay which connections may be replaced.
 func TestAConnectionOfHTTP2IsActiveWhileItHasStreams(t *testing.T) {
 	states := make(chan http.ConnState, 100)
 	release := make(chan struct{})

@@ -45,7 +45,7 @@ func TestAServerThatDrainsServesWhatWasOnTheWay(t *testing.T) {
 	})
 }
 
-func TestAServerWaitsForTheAnswerOfADrainOnlyForAWhile(t *testing.T) {
+func TestAServerWaitsForTheAnswerOfADrainOnlyForALimitedTime(t *testing.T) {
 	withServer(t, quick, func(p *peer) {
 		p.settle()
 		p.c.Shutdown()
@@ -121,7 +121,7 @@ func TestAClientThatGoesAwayGetsItsAnswers(t *testing.T) {
 	})
 }
 
-func TestTheErrorOfALostConnectionSaysWhatMayBeRepeated(t *testing.T) {
+func TestTheErrorOfALostConnectionReportsWhatMayBeRepeated(t *testing.T) {
 	withClient(t, func(p *peer) {
 		p.say(appendSettings(nil, setting{settingMaxStreams, 2}))
 		p.settle()
@@ -286,7 +286,7 @@ func TestMoreStreamsThanTheSettingsAllowAreRefused(t *testing.T) {
 		// any number of requests run.
 		p.say(appendReset(nil, 1, Cancel))
 		p.request(9, flagEndStream)
-		p.resets("a stream beside one that still runs", 9, RefusedStream)
+		p.resets("a stream next to one that still runs", 9, RefusedStream)
 		p.release <- struct{}{}
 		synctest.Wait()
 		p.request(11, flagEndStream)

@@ -27,7 +27,7 @@ func TestNoMoreIsReceivedThanTheWindowOfAStream(t *testing.T) {
 			t.Error("padding counted twice")
 		}
 		p.frame(frameData, 0, 5, []byte("x"))
-		p.resets("a byte beside padding too many", 5, FlowControlError)
+		p.resets("a byte next to padding too many", 5, FlowControlError)
 		close(p.release)
 	})
 }
@@ -144,7 +144,7 @@ func TestAWindowOfMoreThan31BitsIsRefused(t *testing.T) {
 		{"the connection", func(p *peer) { p.grant(0, maxWindow) }, FlowControlError, true},
 		{"nothing for the connection", func(p *peer) { p.grant(0, 0) }, ProtocolError, true},
 		{"a setting", func(p *peer) { p.say(appendSettings(nil, setting{settingInitialWindow, maxWindow + 1})) }, FlowControlError, true},
-		{"a setting beside an update", func(p *peer) {
+		{"a setting next to an update", func(p *peer) {
 			p.grant(1, 1<<20)
 			p.say(appendSettings(nil, setting{settingInitialWindow, maxWindow}))
 		}, FlowControlError, true},
@@ -242,7 +242,7 @@ func TestAnAnswerThatIsNotReadDoesNotHoldUpTheOthers(t *testing.T) {
 func TestAPeerThatReadsNothingIsNotReadFrom(t *testing.T) {
 	for name, act := range map[string]func(p *peer, i int){
 		"requests": func(p *peer, i int) { p.request(uint32(2*i+1), flagEndStream) },
-		"pings beside requests": func(p *peer, i int) {
+		"pings next to requests": func(p *peer, i int) {
 			p.request(uint32(2*i+1), flagEndStream)
 			p.say(appendPing(nil, 0, [8]byte{}))
 		},
@@ -365,7 +365,7 @@ func TestAStreamWithoutAWindowDoesNotHoldUpTheOthers(t *testing.T) {
 		p.request(3, flagEndStream)
 		p.grant(3, 1<<20)
 		if n := bytesOf(p.settle(), 3); n != 100_000 {
-			t.Errorf("%d bytes beside a stream that waits for its window", n)
+			t.Errorf("%d bytes next to a stream that waits for its window", n)
 		}
 	})
 }

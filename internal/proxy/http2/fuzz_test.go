@@ -247,7 +247,7 @@ func (l *single) Close() error {
 
 func (l *single) Addr() net.Addr { return &net.TCPAddr{} }
 
-// netHTTPServes reports whether the server of net/http hands a request to its handler. With
+// netHTTPServes reports whether the server of net/http passes a request to its handler. With
 // trailers it reports whether the handler gets to the end of a body that they follow.
 func netHTTPServes(t *testing.T, block, trailers []byte) bool {
 	t.Helper()
@@ -370,7 +370,7 @@ func FuzzTrailers(f *testing.F) {
 	})
 }
 
-// These lists are accepted by the server of net/http. It hands its requests to a handler; here
+// These lists are accepted by the server of net/http. It passes its requests to a handler; here
 // they are sent on, mostly over HTTP/1.1, where another parser reads them.
 func TestAHeadIsRefusedThatANextHopCouldReadInAnotherWay(t *testing.T) {
 	const begin = ":method GET\n:scheme http\n:authority a.example\n:path /"

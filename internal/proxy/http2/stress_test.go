@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Streams end in every way at once: nothing of them may stay in the connection, and the
+// Streams end in every way concurrently: nothing of them may stay in the connection, and the
 // others go on.
 func TestStreamsThatEndInAnyWayLeaveNothingBehind(t *testing.T) {
 	errStop := errors.New("stop")

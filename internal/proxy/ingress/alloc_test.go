@@ -26,7 +26,7 @@ func TestAdmissionAllocatesWhatCarryingDoesAndNoMore(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Body = http.NoBody
 	r.Header.Set(wire.ServiceHeader, "echo")
-	r.Header.Set("Traceparent", callers) // a relay that traces nothing does not look at it
+	r.Header.Set("Traceparent", callers) // a relay that traces nothing does not read it
 	r.Header.Set("Tracestate", "a=1")
 	w := discard{http.Header{}}
 	allocs := testing.AllocsPerRun(200, func() {

@@ -104,7 +104,7 @@ func hang(_ int64, _ http.ResponseWriter, r *http.Request) {
 
 func breakOff(int64, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-func TestAnAttemptThatRanOutIsRepeatedElsewhereAndItsWorkerBlamedOnce(t *testing.T) {
+func TestAnAttemptThatTimedOutIsRetriedOnAnotherWorkerAndTheFirstBlamedOnce(t *testing.T) {
 	x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
 		if n == 1 {
 			hang(n, w, r)
@@ -327,7 +327,7 @@ func TestASlowUploadIsNotCutAndBlamesNoWorker(t *testing.T) {
 	}
 }
 
-func TestAnAttemptOnAWorkerThatIsDeclaredDeadGoesElsewhereAtOnce(t *testing.T) {
+func TestAnAttemptOnAWorkerThatIsDeclaredDeadIsRetriedOnAnotherImmediately(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
 		if n == 1 {

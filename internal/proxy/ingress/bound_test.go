@@ -15,7 +15,7 @@ import (
 func TestAHotKeyFillsNoWorkerBeyondItsBound(t *testing.T) {
 	release := make(chan struct{})
 	x := try(t, 8, func(_ int64, w http.ResponseWriter, _ *http.Request) {
-		_ = http.NewResponseController(w).Flush() // the head says where it went
+		_ = http.NewResponseController(w).Flush() // the head names where it went
 		<-release
 	}, func(*ingress.Config) {})
 	t.Cleanup(func() { close(release) })

@@ -130,7 +130,7 @@ func TestALongNameIsCut(t *testing.T) {
 	}
 }
 
-// A caller that says it is another must not be able to have that one refused.
+// A caller that claims to be another must not be able to have that one refused.
 func TestAClientCannotCloseTheServiceForAnother(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {

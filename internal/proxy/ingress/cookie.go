@@ -280,7 +280,7 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 		return pick, false
 	}
 	s.read = true
-	wall, looked := time.Now(), 0
+	wall, checked := time.Now(), 0
 	for _, line := range t.r.Header["Cookie"] {
 		for line != "" {
 			var one string
@@ -289,7 +289,7 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 			if name != s.cookie.name {
 				continue
 			}
-			if looked++; looked > maxCookies {
+			if checked++; checked > maxCookies {
 				return pick, false
 			}
 			token, renew, verdict := s.cookie.judge(value, wall)

@@ -31,7 +31,7 @@ func hopOr(t *testing.T, hop bool) (*Handler, func() http.Header) {
 	return h, func() http.Header { return <-seen }
 }
 
-func TestOnlyATrustedProxySaysWhereARequestComesFrom(t *testing.T) {
+func TestOnlyATrustedProxyNamesTheSourceOfARequest(t *testing.T) {
 	said := http.Header{
 		"X-Forwarded-For": {"198.51.100.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.test"}, "X-Forwarded-Port": {"443"},
 		"X-Forwarded-Prefix": {"/shop"}, "Forwarded": {"for=198.51.100.7"}, "X-Real-Ip": {"198.51.100.7"},

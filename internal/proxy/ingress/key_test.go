@@ -31,12 +31,12 @@ func TestTheKeyIsTheFirstOfItsSourcesThatTheRequestHas(t *testing.T) {
 	}{
 		{"header:Ringway-Key", "/", "Ringway-Key: alice", "", "alice"},
 		{"header:x-user", "/", "X-User: alice", "", "alice"},
-		{"header:x-user", "/", "Ringway-Key: alice", "", ""}, // the setting says where keys are
+		{"header:x-user", "/", "Ringway-Key: alice", "", ""}, // the setting names where keys are
 		{"header:x-user", "/", "X-User: ", "", ""},
 		{"header:x-user", "/", "X-User: " + long, "", hashedKey(long)},
 		{"header:x-user", "/", "X-User: a\tb", "", "a\tb"},
 		{"header:authorization", "/", "Authorization: Bearer 1", "", hashedKey("Bearer 1")},
-		{"header:x-forwarded-for", "/", "X-Forwarded-For: 198.51.100.7", "192.0.2.1:80", ""}, // a client can say anything
+		{"header:x-forwarded-for", "/", "X-Forwarded-For: 198.51.100.7", "192.0.2.1:80", ""}, // a client can claim anything
 		{"header:x-forwarded-for", "/", "X-Forwarded-For: 198.51.100.7", "10.0.0.1:80", "198.51.100.7"},
 		{"cookie:sid", "/", `Cookie: a=b; sid=s1; sid=s2`, "", hashedKey("s1")},
 		{"cookie:sid", "/", `Cookie: sid=; sid="s2"`, "", hashedKey("s2")},

@@ -90,7 +90,7 @@ func FuzzServiceName(f *testing.F) {
 	})
 }
 
-func TestWithoutDomainTheHostSaysNothing(t *testing.T) {
+func TestWithoutDomainTheHostNamesNoService(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Host = "billing.svc.test"
 	if got := (namer{}).service(r); got != "" {

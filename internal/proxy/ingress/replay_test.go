@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// begun is the replay of a body; known says whether its length is declared.
+// begun is the replay of a body; known reports whether its length is declared.
 func begun(body io.Reader, length int, known bool) (*replay, *http.Request) {
 	r := &http.Request{Body: io.NopCloser(body), ContentLength: -1}
 	if known {

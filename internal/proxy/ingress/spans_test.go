@@ -227,7 +227,7 @@ func TestARequestThatIsNotSampledPassesThatToTheWorkerAndExportsNothing(t *testi
 	}
 }
 
-// Without tracing a relay is no part of anybody's trace.
+// Without tracing a relay is no part of any trace.
 func TestWithoutTracingTheHeadersOfTracesPassUnchanged(t *testing.T) {
 	var seen headers
 	h := handlerTo(t, nil, endpoint(t, &seen))

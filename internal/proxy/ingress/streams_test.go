@@ -150,7 +150,7 @@ func (l *text) String() string {
 	return l.b.String()
 }
 
-// What an answer's head says is learnt from it; the request stays in flight until the
+// The relay learns from the head of an answer; the request stays in flight until the
 // last byte, and the worker is not silent meanwhile.
 func TestALongStreamStaysInFlightAndDoesNotLookSilent(t *testing.T) {
 	release := make(chan struct{})

@@ -34,7 +34,7 @@ func connected(t testing.TB) (here, there net.Conn) {
 	return here, there
 }
 
-// until looks until the sight is the wanted one.
+// until checks until the state is the wanted one.
 func until(t *testing.T, s *socket.Socket, want socket.Sight) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); s.Look() != want; time.Sleep(time.Millisecond) {

@@ -33,7 +33,7 @@ func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
 	}
 }
 
-// BenchmarkLook measures what a request pays for the look at the idle connection that
+// BenchmarkLook measures what a request pays for the check of the idle connection that
 // it is about to use: a system call, and over TLS a read that does not reach the
 // socket as well.
 func BenchmarkLook(b *testing.B) {

@@ -102,7 +102,7 @@ func TestTheDeadlineCountsFromTheEndOfTheBodyAndNoLaterThanTheLatest(t *testing.
 	}
 }
 
-// Which timer fires first must not decide what the error says.
+// Which timer fires first must not decide the text of the error.
 func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 	t.Parallel()
 	dials := map[string]func(context.Context, string, string) (net.Conn, error){
@@ -133,7 +133,7 @@ func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsAbandonedEndsAtOnceUnlessItsAnswerHasBegun(t *testing.T) {
+func TestAnAbandonedRequestEndsImmediatelyUnlessItsAnswerHasBegun(t *testing.T) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		asked, finish := make(chan struct{}, 2), make(chan struct{})
 		addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {

@@ -126,7 +126,7 @@ func readTwice(input []byte) (in, want *http.Request, body []byte) {
 }
 
 // FuzzHTTP2Answer holds what a client of net/http reads from the relay against what a
-// hostile service said over HTTP/2: the same answer, or the relay's own.
+// hostile service sent over HTTP/2: the same answer, or the relay's own.
 func FuzzHTTP2Answer(f *testing.F) {
 	service, pool, host := startH2(f)
 	type outcome struct {
@@ -230,7 +230,7 @@ func nothingReserved(t *testing.T, h http.Header) {
 	}
 }
 
-// compareH2Answer compares what the service said with what the client got: the slow way.
+// compareH2Answer compares what the service sent with what the client got: the slow way.
 func compareH2Answer(t *testing.T, a h2Answer, got *http.Response, body []byte) {
 	t.Helper()
 	status, want := "", http.Header{}

@@ -21,7 +21,7 @@ import (
 )
 
 // h2Service is a service that speaks HTTP/2 and answers frame by frame, so that it can
-// say what no well-behaved server would. One request is on its way at a time.
+// send what no well-behaved server would. One request is on its way at a time.
 type h2Service struct {
 	mu     sync.Mutex
 	answer h2Answer
@@ -29,7 +29,7 @@ type h2Service struct {
 	got h2Request
 }
 
-// h2Answer is what the service says to the next request. Each block has one field in a
+// h2Answer is what the service answers to the next request. Each block has one field in a
 // line, a blank between name and value.
 type h2Answer struct {
 	heads    []string

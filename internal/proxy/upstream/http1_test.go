@@ -496,7 +496,7 @@ func TestEventsArriveBeforeTheStreamEnds(t *testing.T) {
 	}
 }
 
-func TestBothDirectionsFlowAtOnce(t *testing.T) {
+func TestBothDirectionsFlowConcurrently(t *testing.T) {
 	addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		_ = rc.EnableFullDuplex()

@@ -17,7 +17,7 @@ import (
 const foreign = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign"
 
 // poison answers a request with something that is followed by an answer that belongs
-// to no request, and says when both are out.
+// to no request, and notifies when both are in flight.
 func poison(c io.Writer, r *http.Request, out chan<- struct{}) {
 	head, rest := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", foreign
 	switch r.URL.Path {

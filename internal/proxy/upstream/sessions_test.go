@@ -141,7 +141,7 @@ func TestATunnelThatCannotBeNotifiedIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAStreamThatIsEndedBreaksOffAndARequestSaysWhy(t *testing.T) {
+func TestAStreamThatIsEndedBreaksOffAndARequestGetsTheReason(t *testing.T) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		t.Run(string(protocol), func(t *testing.T) {
 			entered, release := make(chan struct{}, 1), make(chan struct{})

@@ -358,7 +358,7 @@ func TestARequestWhoseReusedConnectionIsOverGetsANewOneAndNotAnotherIdleOne(t *t
 		again := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
 		synctest.Wait()
 		if s := p.pool.Stats(); s.Waiting != 1 || s.Dialling != 1 || s.Idle != 1 {
-			t.Errorf("%+v, want it to wait for a new connection beside an idle one", s)
+			t.Errorf("%+v, want it to wait for a new connection next to an idle one", s)
 		}
 		p.mu.Lock()
 		p.answer = nil

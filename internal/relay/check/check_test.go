@@ -387,7 +387,7 @@ func TestFactsTravelWholeAndBounded(t *testing.T) {
 
 // A relay whose id another process took over is in no view. What it sees of the others
 // is right for that process, and for this one it would be one firewall after the other.
-func TestARelayThatLostItsIDSaysThatAndNothingElse(t *testing.T) {
+func TestARelayThatLostItsIDReportsOnlyThat(t *testing.T) {
 	f := healthy()
 	f.Duplicates = []membership.Duplicate{{ID: "r1", Addr: "10.0.0.9:7400", Other: f.Self.GossipAddr}}
 	f.Peers[0].Facts, f.Peers[0].Err = nil, errors.New("deadline exceeded")
@@ -405,7 +405,7 @@ func TestARelayThatLostItsIDSaysThatAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherRelaySaysCannotWriteOnATerminal(t *testing.T) {
+func TestTheTextOfAnotherRelayCannotControlATerminal(t *testing.T) {
 	f := healthy()
 	f.Peers[0].Facts.Reasons = []string{"\x1b[2J\r\nall is well" + strings.Repeat("x", 1<<20)}
 	for _, one := range check.Judge(f).Findings {

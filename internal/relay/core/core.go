@@ -49,7 +49,7 @@ type Core struct {
 
 	cfg     Config
 	member  membership.Config
-	expirer *advertise.Expirer
+	prober  *advertise.Prober
 	cookies *ingress.Cookies // nil for an observer
 	epoch   time.Time
 }
@@ -62,7 +62,7 @@ func New(cfg Config) (_ *Core, err error) {
 	if c.Catalogue, err = advertise.New(advertise.Config{Gossip: cfg.Node, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
 		return nil, err
 	}
-	if c.expirer, err = advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: c.Catalogue, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+	if c.prober, err = advertise.NewProber(advertise.ProberConfig{Catalogue: c.Catalogue, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
 		return nil, err
 	}
 	of := cfg.Routing
@@ -76,7 +76,7 @@ func New(cfg Config) (_ *Core, err error) {
 		c.cookies = ingress.NewCookies(ingress.CookieConfig{Names: of.Choosing.SessionCookies, Keys: c.Keeper, Registerer: cfg.Registerer})
 		of.Vanished = func(s *routing.Service) { c.Metrics.Vanished(s); c.cookies.Vanished(s) }
 	}
-	if !of.PickOnly { // the expirer connects to what is reported to it
+	if !of.PickOnly { // the prober connects to what is reported to it
 		of.Choosing.Stale = c.unreachable
 	}
 	of.Self, of.Role, of.Identity = member.ID, member.Role, member.Identity
@@ -88,7 +88,7 @@ func New(cfg Config) (_ *Core, err error) {
 }
 
 // unreachable reports an endpoint that refused a connection, or was not seen lately.
-func (c *Core) unreachable(e advertise.Endpoint) { c.expirer.Observe(e) }
+func (c *Core) unreachable(e advertise.Endpoint) { c.prober.Observe(e) }
 
 // Epoch is the zero of the times of all parts.
 func (c *Core) Epoch() time.Time { return c.epoch }
@@ -111,7 +111,7 @@ func (c *Core) Start(ctx context.Context, group *errgroup.Group) error {
 		return err
 	}
 	group.Go(func() error { return c.Catalogue.Run(ctx) })
-	group.Go(func() error { return c.expirer.Run(ctx) })
+	group.Go(func() error { return c.prober.Run(ctx) })
 	group.Go(func() error { return c.Routes.Run(ctx) })
 	if c.Keeper != nil {
 		group.Go(func() error { return c.Keeper.Run(ctx) })

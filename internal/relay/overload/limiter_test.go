@@ -57,7 +57,7 @@ func newService(slots int, work time.Duration) *service {
 // capacity is that of slots requests of the mean work, per second.
 func capacity(slots int, work time.Duration) float64 { return float64(slots) / work.Seconds() }
 
-// run sends requests at a rate for a while and reports what became of them.
+// run sends requests at a rate for some time and reports what became of them.
 func (s *service) run(rate float64, span time.Duration) (asked, refused, inTime int, longest time.Duration) {
 	end := s.now + span
 	s.asked, s.refused, s.inTime, s.longest = 0, 0, 0, 0
@@ -248,7 +248,7 @@ func TestALimitThatCostsThroughputGivesWay(t *testing.T) {
 	}
 }
 
-// Endpoints that notice that clients have gone drop their requests, and are free at once.
+// Endpoints that notice that clients have gone drop their requests, and are free immediately.
 func TestALimitDoesNotWaitForWhatTheEndpointsHaveDropped(t *testing.T) {
 	s := newService(40, 25*time.Millisecond)
 	s.patience = time.Second
@@ -264,9 +264,9 @@ func TestALimitDoesNotWaitForWhatTheEndpointsHaveDropped(t *testing.T) {
 	}
 }
 
-// Clients that leave at once, such as those that had no time left when they came, say nothing
+// Clients that leave immediately, such as those that had no time left when they came, say nothing
 // of how long answers take.
-func TestClientsThatLeaveAtOnceAreNoFastAnswers(t *testing.T) {
+func TestClientsThatLeaveImmediatelyAreNoFastAnswers(t *testing.T) {
 	s := newService(40, 25*time.Millisecond)
 	most := capacity(40, 25*time.Millisecond)
 	s.run(0.7*most, 20*time.Second)

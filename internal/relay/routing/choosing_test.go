@@ -17,7 +17,7 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// chooser is a service whose endpoints advertise what a test says.
+// chooser is a service whose endpoints advertise what a test sets.
 type chooser struct {
 	*choosing
 	t       *testing.T
@@ -69,7 +69,7 @@ func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *te
 		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "billing": slots}}, []string{"stable"}, "stable advertisement"},
 		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "echo": slots}}, []string{"stable", "stable"}, "slots service_setting"},
 		{ChoosingConfig{Strategies: map[string]strategy.Spec{"echo": slots}}, nil, "slots service_setting"},
-		// Most votes, then the first by text. A worker that says nothing votes for the
+		// Most votes, then the first by text. A worker that sets nothing votes for the
 		// setting, or one among many could have all requests.
 		{ChoosingConfig{}, []string{"ordered;preferred=mallory", "", "", "", ""}, "p2c default"},
 		{all, []string{"stable", ""}, "random setting"},
@@ -88,7 +88,7 @@ func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *te
 	}
 }
 
-func TestProblemsOfAnAdvertisementAreSaidOnceUntilTheyChange(t *testing.T) {
+func TestProblemsOfAnAdvertisementAreLoggedOnceUntilTheyChange(t *testing.T) {
 	c := newChooser(t, ChoosingConfig{})
 	said := func(when string, invalid, disagreement int) {
 		t.Helper()

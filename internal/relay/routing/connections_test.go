@@ -175,13 +175,13 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
 		cfg.Choosing.Strategies = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
 	})
-	expirer, err := advertise.NewExpirer(advertise.ExpirerConfig{Catalogue: c.relays[0].catalogue})
+	prober, err := advertise.NewProber(advertise.ProberConfig{Catalogue: c.relays[0].catalogue})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- expirer.Run(ctx) }()
+	go func() { ended <- prober.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -193,7 +193,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	}
 	await(t, "both are in the range", inRange("w1", "w2"))
 	for _, target := range r.of("echo").Range {
-		expirer.Observe(*target.Endpoint) // w1 as well: it answers
+		prober.Observe(*target.Endpoint) // w1 as well: it answers
 	}
 	await(t, "w2 gets nothing", inRange("w1"))
 	await(t, "both are in the range of a strategy that may use w2 only", func() bool { return slices.Equal(nodes(manual.of("echo").Range), []string{"w1", "w2"}) })

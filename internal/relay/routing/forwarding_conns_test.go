@@ -28,7 +28,7 @@ func listeningRelay(t *testing.T) string {
 	return server.Listener.Addr().String()
 }
 
-// slowRelay is connections to one relay that are opened when the test says so.
+// slowRelay is connections to one relay that are opened when the test asks for it.
 func slowRelay(address string) (conns *forwarding, peer pool.Peer, dials *atomic.Int64, dialling chan struct{}, proceed chan struct{}) {
 	dials, dialling, proceed = &atomic.Int64{}, make(chan struct{}, 8), make(chan struct{})
 	owner := newPools(func(key poolKey) (*upstream.Pool, error) {
@@ -61,7 +61,7 @@ func (f *forwarding) inBackground(ctx context.Context, peer pool.Peer) chan conn
 	return got
 }
 
-func TestServicesThatConnectToARelayAtOnceShareOneConnectionAndTheLastClosesIt(t *testing.T) {
+func TestServicesThatConnectToARelayConcurrentlyShareOneConnectionAndTheLastClosesIt(t *testing.T) {
 	conns, peer, dials, dialling, proceed := slowRelay(listeningRelay(t))
 	a := conns.inBackground(t.Context(), peer)
 	<-dialling

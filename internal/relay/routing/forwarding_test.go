@@ -65,7 +65,7 @@ func startForwardTo(t *testing.T, id string, seed *member, change ...func(*membe
 	return r
 }
 
-// gate is a gate beside n relays r0, r1, … and a worker that offers services.
+// gate is a gate in front of n relays r0, r1, … and a worker that offers services.
 func gate(t *testing.T, n int, change func(*routing.Config), services ...string) (*rig, []*forwardTo) {
 	t.Helper()
 	self := join(t, "g1", identity.RoleGate, nil)
@@ -352,7 +352,7 @@ func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
 
 func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.T) {
 	t.Parallel()
-	hanging, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

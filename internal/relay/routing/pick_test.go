@@ -134,7 +134,7 @@ func TestAKeyStaysWithItsWorkerUntilThatIsEvictedAndReturnsToIt(t *testing.T) {
 		}
 	}
 	p.evict(home)
-	second := p.to("alice") // at once, before anybody has refreshed
+	second := p.to("alice") // immediately, before any refresh
 	if second == home {
 		t.Fatalf("%s is evicted", home)
 	}
@@ -178,7 +178,7 @@ func TestAnEvictedWorkerIsBetterThanNone(t *testing.T) {
 	}
 }
 
-// More are evicted than a single pick looks at.
+// More are evicted than a single pick checks.
 func TestAnyNumberOfEvictedWorkersIsPassedOver(t *testing.T) {
 	p := newPicking(t, 63, "ordered;preferred=w01")
 	for i := range 21 {
@@ -213,7 +213,7 @@ func TestWhatARequestHasTriedIsItsOwnAffair(t *testing.T) {
 	}
 }
 
-func TestAPickWithoutAChoiceSaysWhy(t *testing.T) {
+func TestAPickWithoutAChoiceReportsTheReason(t *testing.T) {
 	for text, want := range map[string]error{
 		"p2c": selection.ErrNoEndpoint, "stable": strategy.ErrNoEndpoints, "manual;preferred=w09": strategy.ErrNoEndpoints,
 		"closest": strategy.ErrNoEndpoints,
@@ -444,7 +444,7 @@ func TestUntilSomethingIsMeasuredOnlyThePreferredAreUsed(t *testing.T) {
 	}
 }
 
-func TestADecisionTellsWhatThePickDoes(t *testing.T) {
+func TestADecisionReportsWhatThePickDoes(t *testing.T) {
 	p := newPicking(t, 6, "stable")
 	home := p.to("alice")
 	d := p.Explain("alice", p.now)

@@ -140,7 +140,7 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 }
 
 // The members are those of real gossip, outside of the bubble.
-func TestASingleChangeIsRoutedAtOnceAndThoseOf100msTogether(t *testing.T) {
+func TestASingleChangeIsRoutedImmediatelyAndThoseOf100msTogether(t *testing.T) {
 	t.Parallel()
 	self := join(t, "r1", identity.RoleRelay, nil)
 	views := viewsOf(t, self, 6)

@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// rig is a router and what it tells. Several may follow the catalogue of one relay:
+// rig is a router and what it reports. Several may follow the catalogue of one relay:
 // they then differ in nothing but a setting.
 type rig struct {
 	*routing.Router

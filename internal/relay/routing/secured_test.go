@@ -38,7 +38,7 @@ func offer(t *testing.T, m *member, services ...advertise.Service) {
 	}
 }
 
-// A sidecar that speaks HTTP/2 takes upgrades over HTTP/1.1 beside it. Both stay
+// A sidecar that speaks HTTP/2 takes upgrades over HTTP/1.1 in addition. Both stay
 // open while other services change.
 func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 	self := join(t, "r1", identity.RoleRelay, nil)
@@ -79,7 +79,7 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestWithoutACertificateSecuredEndpointsAreLeftOutAndItIsSaidOnce(t *testing.T) {
+func TestWithoutACertificateSecuredEndpointsAreLeftOutAndThisIsLoggedOnce(t *testing.T) {
 	self := join(t, "r1", identity.RoleRelay, nil)
 	w := join(t, "w1", identity.RoleWorker, self)
 	reg, log := prometheus.NewRegistry(), &observed.Log{}

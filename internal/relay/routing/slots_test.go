@@ -72,7 +72,7 @@ func TestWhereEveryShareIsTakenOnlyWorkersThatRefuseByThemselvesAreAsked(t *test
 		for range 6 {
 			p.pick("alice", nil)
 		}
-		// All say that they are full: a request asks one of them, and no second one.
+		// All report that they are full: a request asks one of them, and no second one.
 		for i := range 4 {
 			ticket, err := p.Endpoints.Take(nodeID(i), p.now)
 			if err != nil {
@@ -105,7 +105,7 @@ func TestAWorkerWithoutRoomIsTakenBeforeAnEvictedOne(t *testing.T) {
 	}
 }
 
-func TestARequestSaysThatWorkersAreFull(t *testing.T) {
+func TestARequestReportsThatWorkersAreFull(t *testing.T) {
 	p := newPicking(t, 2, "ordered;preferred=w01")
 	p.limit(true, 1, 0)
 	p.pick("", nil)

@@ -86,7 +86,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 	}
 }
 
-func TestUnknownPreferredNodesAreSaidOnceTheRelayHasSettled(t *testing.T) {
+func TestUnknownPreferredNodesAreLoggedWhenTheRelayHasSettled(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 2)
 	spec, err := strategy.Parse("ordered;preferred=w2,w9")

@@ -111,7 +111,7 @@ func (l *log) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-func TestACollectorThatIsAwayIsSaidOnceAndItsSpansAreCounted(t *testing.T) {
+func TestACollectorThatIsAwayIsLoggedOnceAndItsSpansAreCounted(t *testing.T) {
 	c, out, reg := tracingtest.New(t), &log{}, prometheus.NewRegistry()
 	tr := start(t, tracing.Config{Endpoint: c.URL(), SampleRatio: 1, Logger: slog.New(slog.NewTextHandler(out, nil)), Registerer: reg})
 	spans := func(n int, sent, failed string) {
@@ -185,7 +185,7 @@ func TestAStopSendsWhatWaitsAndDoesNotWaitForACollectorThatHangs(t *testing.T) {
 		t.Error("the connection to the collector is still open")
 	}
 
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

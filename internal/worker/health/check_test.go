@@ -64,7 +64,7 @@ func TestACheckThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
-func TestEveryProblemIsReportedAtOnce(t *testing.T) {
+func TestEveryProblemIsReportedInOneError(t *testing.T) {
 	_, parsed := ParseCheck("http:x;interval=0s;rise=0;fall=101;colour=red")
 	_, normalized := Check{Kind: "icmp", Address: "h", Path: "x", Host: " ", Service: "s", Interval: 1, Timeout: -1, Rise: -1, Fall: -1, StartGrace: 2 * time.Hour}.Normalize()
 	for _, test := range []struct {

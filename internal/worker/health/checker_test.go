@@ -87,7 +87,7 @@ func TestAServiceThatFailsIsUnhealthyWithinIntervalTimesFallPlusTimeout(t *testi
 	}
 }
 
-func TestProbesStartAtOnceAndThenAnIntervalApartLessATenth(t *testing.T) {
+func TestProbesStartImmediatelyAndThenAnIntervalApartLessATenth(t *testing.T) {
 	for _, lasts := range []time.Duration{0, time.Second, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			var starts []time.Time

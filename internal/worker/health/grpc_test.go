@@ -90,7 +90,7 @@ func (f failing) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*gr
 	return nil, f.err
 }
 
-func TestAGRPCCallThatFailsSaysItsCode(t *testing.T) {
+func TestAGRPCCallThatFailsReportsItsCode(t *testing.T) {
 	for code, says := range map[codes.Code]string{
 		codes.Unauthenticated:  `UNAUTHENTICATED "100 % Ärger": the health service must answer without credentials`,
 		codes.PermissionDenied: `PERMISSION_DENIED "100 % Ärger": the health service must answer without credentials`,

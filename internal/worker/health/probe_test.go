@@ -33,7 +33,7 @@ func normalized(t *testing.T, c Check) Check {
 // soon is the timeout of probes that must run into it.
 const soon = 500 * time.Millisecond
 
-func TestAProbeSaysWhatWasAskedWhatCameAndWhatToDo(t *testing.T) {
+func TestAProbeReportsTheQuestionTheAnswerAndTheRemedy(t *testing.T) {
 	long := strings.Repeat("x", 2*maxAnswer)
 	for _, test := range []struct {
 		promise string

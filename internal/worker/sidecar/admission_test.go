@@ -21,7 +21,7 @@ import (
 func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 	var served atomic.Int64
 	s := start(t, nil, serve(t, "echo", advertise.HTTP1, func(http.ResponseWriter, *http.Request) { served.Add(1) }))
-	elsewhere := func(change func(*identity.Claims)) identity.Claims {
+	changed := func(change func(*identity.Claims)) identity.Claims {
 		c := claims(identity.RoleRelay, "r9")
 		change(&c)
 		return c
@@ -35,8 +35,8 @@ func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 		{"a worker", ours(claims(identity.RoleWorker, "w2")), "matrix"},
 		{"a gate", ours(claims(identity.RoleGate, "g1")), "matrix"},
 		{"a client", ours(claims(identity.RoleClient, "c1")), "matrix"},
-		{"a relay of another cluster", ours(elsewhere(func(c *identity.Claims) { c.Cluster = "other" })), "cluster"},
-		{"a relay of another environment", ours(elsewhere(func(c *identity.Claims) { c.Environment = "prod" })), "environment"},
+		{"a relay of another cluster", ours(changed(func(c *identity.Claims) { c.Cluster = "other" })), "cluster"},
+		{"a relay of another environment", ours(changed(func(c *identity.Claims) { c.Environment = "prod" })), "environment"},
 		{"a relay by another authority", tlsAs(source(t, newAuthority(t), claims(identity.RoleRelay, "r1"))), "unknown_authority"},
 		{"a client without a certificate", &tls.Config{InsecureSkipVerify: true}, "no_certificate"},
 	} {
@@ -114,8 +114,8 @@ func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 	})
 }
 
-// Connections that say nothing cost nothing to open. They must not keep relays out.
-func TestSilentConnectionsKeepNoRelayOut(t *testing.T) {
+// Connections that send nothing cost nothing to open. They must not block relays.
+func TestSilentConnectionsBlockNoRelay(t *testing.T) {
 	s := start(t, nil)
 	for range 300 {
 		conn, err := net.Dial("tcp", s.Addr().String())

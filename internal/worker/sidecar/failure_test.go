@@ -49,7 +49,7 @@ func breaking(t testing.TB) (address string, requests *atomic.Int64) {
 	return ln.Addr().String(), requests
 }
 
-// A pool of a relay reads what the sidecar says of a failure.
+// A pool of a relay reads what the sidecar reports about a failure.
 func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 	broken, requests := breaking(t)
 	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)}, advertise.Service{Name: "broken", Address: broken})
@@ -190,7 +190,7 @@ func TestARelayThatBreaksOffEndsTheRequest(t *testing.T) {
 	})
 }
 
-func TestARequestWithoutAByteEndsAndSaysWhoWasSilent(t *testing.T) {
+func TestARequestWithoutAByteEndsAndReportsWhichSideWasSilent(t *testing.T) {
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		released := make(chan struct{})
 		s := start(t, func(c *Config) { c.ProgressTimeout = 100 * time.Millisecond }, serve(t, "echo", advertise.HTTP1, func(w http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// scripted is the connection to a service that says the same whatever it hears.
+// scripted is the connection to a service that sends the same whatever it reads.
 type scripted struct {
 	io.Reader
 	heard *bytes.Buffer
@@ -49,7 +49,7 @@ func (w recorder) WriteHeader(code int) {
 	nothingReserved(w.t, "relay", w.Header())
 }
 
-// FuzzSidecar lets a relay and a service say what they like through a sidecar: no
+// FuzzSidecar lets a relay and a service send anything through a sidecar: no
 // field of the name space of relays passes in either direction, a request
 // that counts as unsent was not sent, and nothing stays in flight.
 func FuzzSidecar(f *testing.F) {

@@ -21,7 +21,7 @@ import (
 // serviceProcess is set in the environment of a process that is to be a service.
 const serviceProcess = "RINGWAY_TEST_SERVICE"
 
-// beService answers requests until it is killed. Its first line says where it
+// beService answers requests until it is killed. Its first line names where it
 // listens, and each further one what it has begun to execute.
 func beService() error {
 	ln, err := net.Listen("tcp", anyPort)

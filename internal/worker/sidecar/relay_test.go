@@ -290,7 +290,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 			t.Errorf("%s: %d bytes came back over a WebSocket, %v", service, len(got), err)
 		}
 		if n, _ := metric(t, w.registry, "ringway_sidecar_in_flight", service); n != 1 {
-			t.Errorf("%s: %v in flight beside an open WebSocket", service, n)
+			t.Errorf("%s: %v in flight next to an open WebSocket", service, n)
 		}
 		if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
 			t.Error(err)
@@ -420,8 +420,8 @@ func TestARelayWithACertificateReachesServicesDirectlyWhereSettingsAllowIt(t *te
 	}
 }
 
-// A record can say anything; the certificate at its address cannot.
-func TestARelaySendsNothingToAnotherWorkerThanTheRecordSays(t *testing.T) {
+// A record can claim anything; the certificate at its address cannot.
+func TestARelaySendsNothingToAnotherWorkerThanThatOfTheRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay("r1", false)

@@ -100,12 +100,12 @@ func New(cfg Config) (*Sidecar, error) {
 	s.services.Store(&map[string]*service{})
 	s.metrics = newMetrics(cfg.Registerer, func() map[string]*service { return *s.services.Load() })
 	s.admission = handshake.NewListener(handshake.ListenerConfig{
-		Socket:    socket,
-		Source:    cfg.Identity,
-		TLS:       cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays and observers to connect to workers
-		Strangers: handshake.StrangersConfig{Limit: cfg.HandshakeTimeout},
-		Allowed:   "relays and observers of this cluster and environment",
-		Refused:   s.metrics.refused, Logger: cfg.Logger,
+		Socket:  socket,
+		Source:  cfg.Identity,
+		TLS:     cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays and observers to connect to workers
+		Pending: handshake.PendingConfig{Limit: cfg.HandshakeTimeout},
+		Allowed: "relays and observers of this cluster and environment",
+		Refused: s.metrics.refused, Logger: cfg.Logger,
 	})
 	// No time limits here: the relay has already limited the size of the head and its time,
 	// in units that HTTP/2 counts differently.

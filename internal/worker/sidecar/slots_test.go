@@ -46,7 +46,7 @@ func TestTheLoadIsTheOtherRequestsOfTheServiceWhenTheAnswerBegins(t *testing.T) 
 		within(t, arrived, "a held request")
 	}
 	if got := load("", "echo"); got != "2" {
-		t.Errorf("load %q beside 2 requests", got)
+		t.Errorf("load %q next to 2 requests", got)
 	}
 	if got := load("", "other"); got != "0" {
 		t.Errorf("load %q of a service with no other request", got)
@@ -119,7 +119,7 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 
 		service.Slots = 3
 		s.set(t, service)
-		hold() // more slots count at once, and so do fewer
+		hold() // more slots count immediately, and so do fewer
 		service.Slots = 2
 		s.set(t, service)
 		release <- struct{}{}

@@ -294,7 +294,7 @@ func TestAnswersThatHaveBegunOutliveTheDrainOfRequestsOverHTTP2(t *testing.T) {
 	}
 }
 
-func TestCloseEndsRunAtOnce(t *testing.T) {
+func TestCloseEndsRunImmediately(t *testing.T) {
 	a, arrived, release, _ := holding(t, "a")
 	defer close(release)
 	s := start(t, nil, a)

@@ -27,7 +27,7 @@ func size(relays, workers, m int) fleet.Size {
 	return fleet.Size{Relays: relays, Workers: workers, PerWorker: m, PerRelay: 3}
 }
 
-// Every relay hands out its whole traffic, whatever the strategy.
+// Every relay distributes its whole traffic, whatever the strategy.
 func TestSharesOfARelaySumToOne(t *testing.T) {
 	for _, s := range []fleet.Size{size(7, 100, 3), size(50, 101, 3), size(30, 7, 4)} {
 		for _, st := range fleet.Strategies() {
@@ -40,7 +40,7 @@ func TestSharesOfARelaySumToOne(t *testing.T) {
 }
 
 // What is known of the others, from their own descriptions or from counting.
-func TestTheOthersAreWhatTheySay(t *testing.T) {
+func TestTheOtherStrategiesHaveTheirKnownFigures(t *testing.T) {
 	for _, c := range []struct {
 		strategy    string
 		size        fleet.Size
@@ -48,7 +48,7 @@ func TestTheOthersAreWhatTheySay(t *testing.T) {
 		coverage    fleet.Span
 		peak        float64
 	}{
-		// Two roundings that differ make connections that nobody needs.
+		// Two roundings that differ make connections without use.
 		{"Hyperbahn, description", size(50, 1009, 3), 3052, fleet.Span{Min: 3, Max: 4}, 1.323},
 		{"Hyperbahn, production", size(50, 1009, 3), 3099, fleet.Span{Min: 3, Max: 4}, 1.307},
 		// Whole turns of the ring: equal load, and a partial worker at the ends.

@@ -26,7 +26,7 @@ func total(seconds []Second) (s Second) {
 	return s
 }
 
-func TestARushBringsSoManyTimesTheArrivals(t *testing.T) {
+func TestARushMultipliesTheArrivals(t *testing.T) {
 	seconds := mustRun(t, rushed(Callers{Timeout: time.Hour, Attempts: 1}, 2)).Seconds
 	before, rush, after := total(seconds[:8]).Requests, total(seconds[8:12]).Requests, total(seconds[12:]).Requests
 	for what, ratio := range map[string]float64{"before": float64(rush) / float64(before), "after": float64(rush) / float64(after)} {
@@ -50,7 +50,7 @@ func TestCallersWithPatienceChangeNothing(t *testing.T) {
 }
 
 func TestEachRequestIsTriedAsOftenAsAllowed(t *testing.T) {
-	// Everything takes longer than anybody waits.
+	// Everything takes longer than any caller waits.
 	for attempts := 1; attempts <= 4; attempts++ {
 		r := mustRun(t, rushed(Callers{Timeout: time.Microsecond, Attempts: attempts}, 1))
 		if s := total(r.Seconds); s.Attempts != attempts*s.Requests || s.Served != 0 || s.Wasted != s.Attempts || r.ErrorShare() != 1 {
@@ -143,7 +143,7 @@ func TestARushComesAgain(t *testing.T) {
 	}
 }
 
-// gate refuses every third attempt and counts what it is told.
+// gate refuses every third attempt and counts the reports.
 type gate struct{ asked, taken, answered, left, gaveUp, refreshed int }
 
 func (g *gate) Enter(selection.Instant) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// anyPolicy picks at random and tells a test what happens.
+// anyPolicy picks at random and notifies a test of what happens.
 type anyPolicy struct {
 	env     Env
 	list    []Endpoint
@@ -66,7 +66,7 @@ func TestOneSeedGivesOneResult(t *testing.T) {
 	}
 }
 
-func TestPoliciesAtOneSeedMeetTheSameArrivals(t *testing.T) {
+func TestPoliciesAtOneSeedGetTheSameArrivals(t *testing.T) {
 	starts := func(random bool) (out []selection.Instant) {
 		p := telling(func(_ Ticket, a Answer) { out = append(out, a.Start) })
 		if !random {
@@ -107,7 +107,7 @@ func TestAnIdleFleetAnswersAfterTheWorkAndTwoWays(t *testing.T) {
 	}
 }
 
-// Offered 40 % more than can be served, the rest is shed; queues of 128 take a while to fill.
+// Offered 40 % more than can be served, the rest is shed; queues of 128 take some time to fill.
 func TestWhatCannotBeServedIsShed(t *testing.T) {
 	long := Equal
 	long.End = at(60)
@@ -136,7 +136,7 @@ func TestLoadIsAShareOfTheCapacityOfWorkersAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestScenariosDoToTheVictimWhatTheySay(t *testing.T) {
+func TestScenariosApplyTheirFaultToTheVictim(t *testing.T) {
 	type seen struct {
 		n, failed int
 		latency   time.Duration
@@ -217,7 +217,7 @@ func TestANewWorkerComesIntoRanges(t *testing.T) {
 	}
 }
 
-func TestReportsSayWhatElseIsAtTheWorker(t *testing.T) {
+func TestReportsContainWhatElseIsAtTheWorker(t *testing.T) {
 	highest, sum, n := 0, 0, 0
 	mustRun(t, Config{Scenario: Equal, Load: 0.02, Seed: 1, Policy: telling(func(_ Ticket, a Answer) {
 		highest, sum, n = max(highest, a.Load), sum+a.Load, n+1

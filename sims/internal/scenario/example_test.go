@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// A scenario says what it varies and what must hold, and measures in Run.
+// A scenario declares what it varies and what must hold, and measures in Run.
 func Example() {
 	coin := scenario.Scenario{
 		Name: "coin",

@@ -69,7 +69,7 @@ func TestTheLastAssignmentCountsAndQuickIsADefault(t *testing.T) {
 	}
 }
 
-func TestAllWrongAssignmentsAreReportedAtOnce(t *testing.T) {
+func TestAllWrongAssignmentsAreReportedInOneError(t *testing.T) {
 	_, err := every().Values(false, []string{"count=0", "word=c"})
 	if err == nil || !strings.Contains(err.Error(), "count=") || !strings.Contains(err.Error(), "word=") {
 		t.Errorf("%v", err)

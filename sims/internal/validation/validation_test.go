@@ -204,7 +204,7 @@ func TestSidesThatCannotBeComparedAreRefused(t *testing.T) {
 	}
 }
 
-// The machinery with real processes. How long anything takes says nothing here: other tests run
+// The machinery with real processes. How long anything takes is no measure here: other tests run
 // at the same time.
 func TestAFleetOfProcessesAnswersEveryRequest(t *testing.T) {
 	if testing.Short() {

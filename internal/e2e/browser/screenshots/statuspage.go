@@ -17,12 +17,6 @@ import (
 	"github.com/ringway/ringway/internal/worker"
 )
 
-const (
-	failing, draining = "worker-15", "worker-07"
-	// settling is the time until every moving average has its samples.
-	settling = 8 * time.Second
-)
-
 // statusPages draws the page of one relay of a fleet under load, in light and dark.
 func statusPages(ctx context.Context, dir string) (err error) {
 	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "production", Insecure: true})
@@ -35,20 +29,25 @@ func statusPages(ctx context.Context, dir string) (err error) {
 		}
 		ingresses = append(ingresses, "http://"+f.Relay(id).IngressAddr())
 	}
-	stubs := map[string]*traffic.Stub{}
 	for i := range 24 {
-		w := fleet.WorkerConfig{ID: fmt.Sprintf("worker-%02d", i+1), Services: []string{"checkout"}, Change: func(s *worker.Settings) { s.Datacenter = "ams" }}
+		id := fmt.Sprintf("worker-%02d", i+1)
+		stub := traffic.NewStub(traffic.StubConfig{Name: id, Median: 25 * time.Millisecond, Stream: uint64(i)})
+		w := fleet.WorkerConfig{ID: id, Handler: stub, Services: []string{"checkout"}, Change: func(s *worker.Settings) { s.Datacenter = "ams" }}
 		if i%2 == 0 {
 			w.Services = append(w.Services, "search")
 		}
 		if i%3 == 0 {
 			w.Services = append(w.Services, "media")
 		}
-		stubs[w.ID] = traffic.NewStub(traffic.StubConfig{Name: w.ID, Median: 25 * time.Millisecond, Stream: uint64(i)})
-		w.Handler = stubs[w.ID]
 		if err := f.StartWorker(w); err != nil {
 			return err
 		}
+		if i == 14 {
+			stub.Fail()
+		}
+	}
+	if err := f.Drain("worker-07"); err != nil {
+		return err
 	}
 	chromium, err := browser.Start(ctx)
 	if err != nil {
@@ -63,37 +62,29 @@ func statusPages(ctx context.Context, dir string) (err error) {
 	load.Go(func() {
 		traffic.Load(loading, traffic.LoadConfig{Targets: ingresses, Services: []string{"checkout", "checkout", "search", "media"}, Rate: 600, Random: rand.New(rand.NewPCG(1, 1))})
 	})
-	if err := f.Drain(draining); err != nil {
-		return err
-	}
-	stubs[failing].Fail()
-	for name, dark := range map[string]bool{"status-page-light": false, "status-page-dark": true} {
-		if err := picture(chromium, "http://"+f.Relay("relay-2").AdminAddr()+"/?service=checkout", filepath.Join(dir, name+".png"), dark); err != nil {
+	address := "http://" + f.Relay("relay-2").AdminAddr() + "/?service=checkout"
+	for name, dark := range map[string]bool{"status-page-light.png": false, "status-page-dark.png": true} {
+		tab, err := chromium.Tab(browser.TabConfig{Width: 1400, Height: 900, Scale: 1.25, Dark: dark, Still: true})
+		if err == nil {
+			err = errors.Join(statusPage(tab, address, filepath.Join(dir, name)), tab.Close())
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func picture(chromium *browser.Browser, address, file string, dark bool) (err error) {
-	tab, err := chromium.Tab(browser.TabConfig{Width: 1400, Height: 900, Scale: 1.25, Dark: dark, Still: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tab.Close()) }()
+func statusPage(tab *browser.Tab, address, file string) error {
 	if err := tab.Go(address); err != nil {
 		return err
 	}
-	time.Sleep(settling)
-	for what, condition := range map[string]string{
-		"the page is live":   `document.documentElement.dataset.live === "on"`,
-		"one worker drains":  `document.querySelector("#ring g.s-draining")`,
-		"one worker is out":  `document.querySelector("#peers tr[data-state=evicted]")`,
-		"requests are there": `[...document.querySelectorAll("#peers td:nth-of-type(6)")].some(c => c.textContent !== "0")`,
-	} {
-		if err := tab.Await(what, condition); err != nil {
-			return err
-		}
+	time.Sleep(8 * time.Second) // until every moving average has its samples
+	err := tab.Await("a live page with load, a draining and an evicted worker", `document.documentElement.dataset.live === "on"
+		&& document.querySelector("#ring g.s-draining") && document.querySelector("#peers tr[data-state=evicted]")
+		&& [...document.querySelectorAll("#peers td:nth-of-type(6)")].some(c => c.textContent !== "0")`)
+	if err != nil {
+		return err
 	}
 	png, err := tab.Picture()
 	if err != nil {

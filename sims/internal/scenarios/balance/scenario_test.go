@@ -27,7 +27,7 @@ func TestItHoldsWithOtherSeedsOfChance(t *testing.T) {
 
 func TestItRepeats(t *testing.T) { scenariotest.Repeats(t, New(), "ring-endpoints=10,20") }
 
-// Picks at even steps measure arcs: beside the arcs themselves, added up from the positions.
+// Picks at even steps measure arcs: compared with the arcs themselves, added up from the positions.
 func TestPicksMeasureTheArcs(t *testing.T) {
 	const v, n, names = 8, 50, "arcs"
 	owner := map[uint64]int{}

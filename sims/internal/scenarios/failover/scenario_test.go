@@ -56,7 +56,7 @@ func near(t *testing.T, row string, set ...string) float64 {
 	return 0
 }
 
-func TestOverprovisioningSaysHowMuchSpills(t *testing.T) {
+func TestOverprovisioningDecidesHowMuchSpills(t *testing.T) {
 	if raceDetector {
 		t.Skip("runs without the race detector")
 	}
@@ -129,7 +129,7 @@ func TestRangesAreThoseOfPlansInEitherOrder(t *testing.T) {
 	}
 }
 
-func TestALossTakesWhatItSays(t *testing.T) {
+func TestALossTakesItsShare(t *testing.T) {
 	s := New()
 	s.Run = func(r *scenario.Run) error {
 		all := fleetOf(r)

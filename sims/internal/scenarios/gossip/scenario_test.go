@@ -37,7 +37,7 @@ func TestEachPromiseCanFail(t *testing.T) {
 			return f, nil
 		})
 	}
-	// What a law says of a few events of a real fleet is a matter of chance.
+	// What a law predicts of a few events of a real fleet is a matter of chance.
 	even := skewed(func(*Result, float64) {})
 	deaf := scenariotest.Break{Set: []string{"members=12", "events=1", "loss=1"}}
 	lonely := scenariotest.Break{Set: append(deaf.Set, "exchange-interval=1h")}

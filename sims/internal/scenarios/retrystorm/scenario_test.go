@@ -9,7 +9,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario/scenariotest"
 )
 
-// short is enough for a storm.
+// short is enough for an overload.
 var short = []string{"relays=3", "rush-time=4s", "after=5s"}
 
 func with(set ...string) []string { return append(append([]string{}, short...), set...) }

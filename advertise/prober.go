@@ -19,10 +19,10 @@ import (
 	"github.com/ringway/ringway/internal/series"
 )
 
-// ExpirerConfig describes an Expirer.
-type ExpirerConfig struct {
+// ProberConfig describes a Prober.
+type ProberConfig struct {
 	// Catalogue holds the endpoints to check. Required. It must be running while the
-	// Expirer runs.
+	// Prober runs.
 	Catalogue *Catalogue
 	// Timeout limits one attempt to connect. Default 1 s: less than a caller waits
 	// for an answer.
@@ -39,26 +39,26 @@ type ExpirerConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// Expirer marks endpoints that refuse connections although membership reports their worker
+// Prober marks endpoints that refuse connections although membership reports their worker
 // as alive: the service has died while its agent still runs, or only this node cannot
 // reach the address. A caller that cannot connect to an endpoint calls Observe. The
-// Expirer then tries to connect; if that fails as well, the endpoint is
+// Prober then tries to connect; if that fails as well, the endpoint is
 // [Endpoint.Unreachable] on this node until a later check connects or the worker publishes
 // a newer record. The endpoint keeps its position in every view, so that all relays make
 // plans of the same workers. Records, checksums and gossip do not change.
 //
 // While membership is degraded, no endpoint becomes unreachable, because this node may be
 // the one that is cut off.
-type Expirer struct {
-	cfg         ExpirerConfig
+type Prober struct {
+	cfg         ProberConfig
 	scheduler   *expiry.Scheduler[target]
 	unreachable prometheus.Gauge
 }
 
-// NewExpirer checks the configuration. It starts no goroutine.
-func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
+// NewProber checks the configuration. It starts no goroutine.
+func NewProber(cfg ProberConfig) (*Prober, error) {
 	if cfg.Catalogue == nil {
-		return nil, errors.New("advertise: ExpirerConfig.Catalogue is nil: pass the catalogue whose endpoints are dialled")
+		return nil, errors.New("advertise: ProberConfig.Catalogue is nil: pass the catalogue whose endpoints are dialled")
 	}
 	if cfg.Timeout < 0 || cfg.Recheck < 0 {
 		return nil, fmt.Errorf("advertise: negative timeout or recheck (%v, %v): use 0 for the default", cfg.Timeout, cfg.Recheck)
@@ -71,7 +71,7 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	x := &Expirer{cfg: cfg, unreachable: series.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
+	x := &Prober{cfg: cfg, unreachable: series.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
 	var err error
 	x.scheduler, err = expiry.New(expiry.Config[target]{
 		Expire: x.expire, MaxConcurrent: expiry.DefaultMaxConcurrent, MaxPending: expiry.DefaultMaxPending,
@@ -81,14 +81,14 @@ func NewExpirer(cfg ExpirerConfig) (*Expirer, error) {
 		err = cfg.Registerer.Register(x.unreachable)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("advertise: expirer: %w", err)
+		return nil, fmt.Errorf("advertise: prober: %w", err)
 	}
 	return x, nil
 }
 
 // Observe schedules a check of an endpoint that could not be connected to. It never
 // blocks and changes nothing itself. Safe for concurrent use.
-func (x *Expirer) Observe(e Endpoint) {
+func (x *Prober) Observe(e Endpoint) {
 	x.scheduler.Observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
 }
 
@@ -105,7 +105,7 @@ func Refused(err error) bool {
 
 // Run checks observed endpoints, and unreachable ones again, until ctx ends. It owns all
 // goroutines and returns when they have ended.
-func (x *Expirer) Run(ctx context.Context) error {
+func (x *Prober) Run(ctx context.Context) error {
 	var rechecking sync.WaitGroup
 	defer rechecking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -114,7 +114,7 @@ func (x *Expirer) Run(ctx context.Context) error {
 	return x.scheduler.Run(ctx)
 }
 
-func (x *Expirer) recheck(ctx context.Context) {
+func (x *Prober) recheck(ctx context.Context) {
 	tick := time.NewTicker(x.cfg.Recheck)
 	defer tick.Stop()
 	for {
@@ -141,7 +141,7 @@ func (x *Expirer) recheck(ctx context.Context) {
 // expire fulfils the contract of package expiry: the result of the dial is applied in one
 // step of the catalogue's loop, and only if the offer is still the one for which the dial
 // began.
-func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome, err error) {
+func (x *Prober) expire(ctx context.Context, t target) (outcome expiry.Outcome, err error) {
 	var sequence uint64
 	offered := false
 	if err := x.judge(ctx, func(c *Catalogue) {
@@ -174,7 +174,7 @@ func (x *Expirer) expire(ctx context.Context, t target) (outcome expiry.Outcome,
 	return outcome, err
 }
 
-func (x *Expirer) dial(ctx context.Context, address string) error {
+func (x *Prober) dial(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	conn, err := x.cfg.Dial(ctx, address)
@@ -185,7 +185,7 @@ func (x *Expirer) dial(ctx context.Context, address string) error {
 }
 
 // judge runs f on the catalogue's loop.
-func (x *Expirer) judge(ctx context.Context, f func(*Catalogue)) error {
+func (x *Prober) judge(ctx context.Context, f func(*Catalogue)) error {
 	return x.cfg.Catalogue.ask(ctx, func() {
 		f(x.cfg.Catalogue)
 		x.unreachable.Set(float64(len(x.cfg.Catalogue.builder.unreachable)))

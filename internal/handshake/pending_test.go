@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// knock is a connection from the address to the strangers; what the other end
-// writes is read at once.
-func knock(t *testing.T, all *Strangers, addr string) (*Stranger, net.Conn) {
+// knock is a connection from the address to the listener of all; writes of the other end
+// are read immediately.
+func knock(t *testing.T, all *Pending, addr string) (*PendingConn, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
-	return all.Meet(&from{Conn: ours, addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))}), theirs
+	return all.Add(&from{Conn: ours, addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))}), theirs
 }
 
 type from struct {
@@ -27,7 +27,7 @@ type from struct {
 func (f *from) RemoteAddr() net.Addr { return f.addr }
 
 // says makes the other end send a byte.
-func says(t *testing.T, one *Stranger, other net.Conn) {
+func says(t *testing.T, one *PendingConn, other net.Conn) {
 	t.Helper()
 	go func() { _, _ = other.Write([]byte{22}) }()
 	if _, err := io.ReadFull(one, make([]byte, 1)); err != nil {
@@ -36,7 +36,7 @@ func says(t *testing.T, one *Stranger, other net.Conn) {
 }
 
 // stays reports whether the connection is open.
-func stays(one *Stranger) bool {
+func stays(one *PendingConn) bool {
 	_ = one.Conn.SetReadDeadline(time.Now())
 	_, err := one.Conn.Read(make([]byte, 1))
 	netErr, ok := err.(net.Error)
@@ -44,10 +44,10 @@ func stays(one *Stranger) bool {
 }
 
 func TestTheOldestSilentOneGivesWay(t *testing.T) {
-	all := NewStrangers(StrangersConfig{Total: 4, PerSource: 4})
+	all := NewPending(PendingConfig{Total: 4, PerSource: 4})
 	busy, other := knock(t, all, "10.0.0.1:1")
 	says(t, busy, other)
-	var silent []*Stranger
+	var silent []*PendingConn
 	for i := range 3 {
 		one, _ := knock(t, all, fmt.Sprintf("10.0.0.2:%d", i))
 		silent = append(silent, one)
@@ -56,18 +56,18 @@ func TestTheOldestSilentOneGivesWay(t *testing.T) {
 	if stays(silent[0]) || !stays(busy) || !stays(silent[1]) || !stays(silent[2]) || !stays(fresh) {
 		t.Errorf("not the oldest silent one went: %t %t %t %t %t", stays(busy), stays(silent[0]), stays(silent[1]), stays(silent[2]), stays(fresh))
 	}
-	if reason := silent[0].Leave(); reason != strangersTooMany {
+	if reason := silent[0].Remove(); reason != pendingTooMany {
 		t.Errorf("it was told %q", reason)
 	}
-	if reason := fresh.Leave(); reason != "" {
+	if reason := fresh.Remove(); reason != "" {
 		t.Errorf("the new one was told %q", reason)
 	}
 }
 
 func TestASourceOverItsShareCostsNoOther(t *testing.T) {
-	all := NewStrangers(StrangersConfig{Total: 100, PerSource: 4})
+	all := NewPending(PendingConfig{Total: 100, PerSource: 4})
 	member, _ := knock(t, all, "[2001:db8:1:2::1]:1")
-	var last *Stranger
+	var last *PendingConn
 	for i := range 50 { // a host can choose 64 bits of its address
 		last, _ = knock(t, all, fmt.Sprintf("[2001:db8:1:1::%x]:1", i+1))
 	}
@@ -83,9 +83,9 @@ func TestASourceOverItsShareCostsNoOther(t *testing.T) {
 }
 
 // One that has just connected has had no time to send anything.
-func TestConnectionsThatStallInTheMiddleKeepNoNewOneOut(t *testing.T) {
-	all := NewStrangers(StrangersConfig{Total: 8, PerSource: 8})
-	stall := func() *Stranger {
+func TestConnectionsThatStallInTheMiddleBlockNoNewOne(t *testing.T) {
+	all := NewPending(PendingConfig{Total: 8, PerSource: 8})
+	stall := func() *PendingConn {
 		one, other := knock(t, all, "10.0.0.1:1")
 		says(t, one, other)
 		return one
@@ -107,15 +107,15 @@ func TestConnectionsThatStallInTheMiddleKeepNoNewOneOut(t *testing.T) {
 
 func TestAStrangerHasSoMuchTimeAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewStrangers(StrangersConfig{})
+		all := NewPending(PendingConfig{})
 		slow, _ := knock(t, all, "10.0.0.1:1")
 		quick, _ := knock(t, all, "10.0.0.1:2")
 		time.Sleep(2 * time.Second)
-		if reason := quick.Leave(); reason != "" {
+		if reason := quick.Remove(); reason != "" {
 			t.Errorf("ended as %q after 2 s", reason)
 		}
 		time.Sleep(2 * time.Second)
-		if stays(slow) || slow.Leave() != strangerTimeout {
+		if stays(slow) || slow.Remove() != pendingTimeout {
 			t.Error("it stays for longer than the limit")
 		}
 		if !stays(quick) {

@@ -50,10 +50,10 @@ func echoOn(port int, tags ...string) []Service {
 	return []Service{{Name: "echo", Address: fmt.Sprintf("%s:%d", workerHost, port), Tags: tags}}
 }
 
-// expire runs an Expirer over a relay's catalogue.
-func (p *node) expire(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *Expirer {
+// probe runs a Prober over a relay's catalogue.
+func (p *node) probe(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *Prober {
 	t.Helper()
-	x, err := NewExpirer(ExpirerConfig{Catalogue: p.catalogue, Dial: dial, Registerer: p.registry})
+	x, err := NewProber(ProberConfig{Catalogue: p.catalogue, Dial: dial, Registerer: p.registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 		relay, other := n.join("relay-0", identity.RoleRelay), n.join("relay-1", identity.RoleRelay)
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
-		x := relay.expire(t, w.relay.Dial)
+		x := relay.probe(t, w.relay.Dial)
 
 		x.Observe(one(t, relay)) // wrongly: it is alive
 		settle(time.Second)
@@ -110,7 +110,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 
 		stop()
 		before := relay.catalogue.View().Checksum()
-		for range 3 { // many requests meet it
+		for range 3 { // many requests reach it
 			x.Observe(one(t, relay))
 		}
 		settle(time.Second)
@@ -139,7 +139,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		relay, worker := n.join("relay-0", identity.RoleRelay), n.join("worker-0", identity.RoleWorker)
 		offer(t, worker, echoOn(80))
 		settle(2 * time.Second)
-		x := relay.expire(t, w.relay.Dial)
+		x := relay.probe(t, w.relay.Dial)
 		x.Observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable {
@@ -170,7 +170,7 @@ func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 		relay := n.join("relay-0", identity.RoleRelay)
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
-		x := relay.expire(t, w.relay.Dial)
+		x := relay.probe(t, w.relay.Dial)
 		w.Block(netip.MustParseAddr(relayHost), netip.MustParseAddr(workerHost))
 		x.Observe(one(t, relay))
 		settle(900 * time.Millisecond)
@@ -184,7 +184,7 @@ func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 	})
 }
 
-func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
+func TestAShortageOfThisNodeIsNoFaultOfTheEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refused bool
@@ -207,7 +207,7 @@ func TestWhatThisNodeLacksSaysNothingOfTheEndpoint(t *testing.T) {
 		relay := n.join("relay-0", identity.RoleRelay)
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
-		x := relay.expire(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE })
+		x := relay.probe(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE })
 		x.Observe(one(t, relay))
 		settle(time.Second)
 		if one(t, relay).Unreachable || outcomes(t, relay, "error") != 1 {
@@ -222,7 +222,7 @@ func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 		relay := n.join("relay-0", identity.RoleRelay)
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
-		x := relay.expire(t, w.relay.Dial)
+		x := relay.probe(t, w.relay.Dial)
 		trusted := relay.Snapshot()
 		relay.snapshots.Store(trusted.WithDepartures(nil, true))
 		settle(time.Second)
@@ -258,7 +258,7 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 				offer(t, worker, echoOn(80))
 				settle(2 * time.Second)
 				dialling, refuse := make(chan struct{}), make(chan struct{})
-				x := relay.expire(t, func(context.Context, string) (net.Conn, error) {
+				x := relay.probe(t, func(context.Context, string) (net.Conn, error) {
 					close(dialling)
 					<-refuse
 					return nil, syscall.ECONNREFUSED
@@ -283,9 +283,9 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 	}
 }
 
-// However an expiry and a withdrawal fall together, exactly one of them takes the
-// endpoint out of use.
-func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
+// However an expiry and a withdrawal fall together, exactly one of them removes the
+// endpoint.
+func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 	n := newNetwork(t, 0)
 	defer n.close()
 	relay := n.join("relay-0", identity.RoleRelay)
@@ -299,7 +299,7 @@ func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 			break
 		}
 	}
-	x := relay.expire(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
+	x := relay.probe(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
 	sequence := uint64(0)
 	publish := func(t *rapid.T, services []Service) func() {
 		sequence++
@@ -350,20 +350,20 @@ func TestOfExpiryAndWithdrawalExactlyOneTakesTheEndpointOut(t *testing.T) {
 	})
 }
 
-func TestABadExpirerIsRefused(t *testing.T) {
-	if _, err := NewExpirer(ExpirerConfig{}); err == nil || !strings.Contains(err.Error(), "Catalogue is nil") {
+func TestABadProberIsRefused(t *testing.T) {
+	if _, err := NewProber(ProberConfig{}); err == nil || !strings.Contains(err.Error(), "Catalogue is nil") {
 		t.Error(err)
 	}
-	good := ExpirerConfig{Catalogue: &Catalogue{}, Registerer: prometheus.NewRegistry()}
+	good := ProberConfig{Catalogue: &Catalogue{}, Registerer: prometheus.NewRegistry()}
 	bad := good
 	bad.Recheck = -1
-	if _, err := NewExpirer(bad); err == nil || !strings.Contains(err.Error(), "negative") {
+	if _, err := NewProber(bad); err == nil || !strings.Contains(err.Error(), "negative") {
 		t.Error(err)
 	}
-	if _, err := NewExpirer(good); err != nil {
+	if _, err := NewProber(good); err != nil {
 		t.Error(err)
 	}
-	if _, err := NewExpirer(good); !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+	if _, err := NewProber(good); !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		t.Errorf("registered twice: %v", err)
 	}
 }
