@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -78,6 +79,50 @@ func ExampleRouter_Pick() {
 	// 127.0.0.1:9001 7
 	// billing unknown_service
 	// <nil> <nil>
+}
+
+// The operator of a program limits the requests to one service, and the program finds out why a
+// request has failed.
+func ExampleConfig_policies() {
+	node, err := newNode("reports-1", membership.RoleObserver)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limits, err := advertise.ParsePolicy("request-timeout=50ms;retry=connect") // the value of a flag
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	reports, err := router.New(router.Config{Node: node, Policies: map[string]advertise.Policy{"reports": limits}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- reports.Run(ctx) }()
+
+	client := &http.Client{Transport: reports}
+	_, err = client.Get("http://reports/") // it waits for the first worker, 50 ms and not 30 s
+	switch {
+	case errors.Is(err, router.ErrUnknownService):
+		fmt.Println("the name is wrong, or no worker has ever offered it")
+	case errors.Is(err, router.ErrNotReady):
+		fmt.Println("no worker of any service is known yet")
+	case errors.Is(err, selection.ErrNoEndpoint):
+		fmt.Println("its workers have left, drain or are evicted")
+	case errors.Is(err, selection.ErrFull):
+		fmt.Println("its workers have as many requests as they take")
+	case errors.Is(err, context.DeadlineExceeded):
+		fmt.Println("no worker has answered in time")
+	}
+
+	stop()
+	fmt.Println(<-done)
+	// Output:
+	// no worker of any service is known yet
+	// <nil>
 }
 
 // A program that cannot start after all releases what New has bound.

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/membership"
@@ -191,6 +192,18 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		},
 		`strategy of the service "a b"`: func(_ *membership.Config, cfg *router.Config) {
 			cfg.Strategies = map[string]string{"a b": "stable"}
+		},
+		`policy of the service "a b"`: func(_ *membership.Config, cfg *router.Config) {
+			cfg.Policies = map[string]advertise.Policy{"a b": {}}
+		},
+		"want a duration from 1ms": func(_ *membership.Config, cfg *router.Config) {
+			cfg.Policies = map[string]advertise.Policy{"": {RequestTimeout: -time.Second}}
+		},
+		"want never, connect or idempotent": func(_ *membership.Config, cfg *router.Config) {
+			cfg.Policies = map[string]advertise.Policy{"echo": {Retry: "often"}}
+		},
+		"SessionCookie: leave it empty": func(_ *membership.Config, cfg *router.Config) {
+			cfg.Policies = map[string]advertise.Policy{"echo": {SessionCookie: "sid"}}
 		},
 	} {
 		member := membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"}

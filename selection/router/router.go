@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -63,6 +65,14 @@ type Config struct {
 	// AttemptTimeout bounds an attempt after which another endpoint may be tried. Default: a
 	// third of RequestTimeout, so that an endpoint that hangs leaves time for two others.
 	AttemptTimeout time.Duration
+	// Policies limit the requests to single services, by name, in place of what their workers
+	// advertise and of RequestTimeout and AttemptTimeout, field by field, as --service-policy
+	// of the binary does. The one with an empty name is for all services; that of a service has
+	// precedence. advertise.ParsePolicy reads them from text, such as
+	// request-timeout=5s;retry=connect. A SessionCookie is an error: workers advertise it.
+	// Pick takes from them only how long it waits until the router knows the services.
+	// Default: what the workers advertise.
+	Policies map[string]advertise.Policy
 	// DrainTimeout is how long Run waits for requests in flight after its context has ended.
 	// Default 30 s.
 	DrainTimeout time.Duration
@@ -82,6 +92,7 @@ type Router struct {
 	member   membership.Config
 	core     *core.Core
 	routes   *routing.Router  // of core
+	requests ingress.Requests // limits
 	attempts *ingress.Handler // of requests that this process makes
 	peers    *peers           // nil: other relays forward nothing to this one
 	inFlight atomic.Int64
@@ -148,6 +159,9 @@ func (r *Router) build() error {
 	if err != nil {
 		return err
 	}
+	if r.requests, err = r.limits(); err != nil {
+		return err
+	}
 	of := core.Config{
 		Node: cfg.Node, Logger: cfg.Logger, Registerer: cfg.Registerer,
 		// Other relays ask this one for the key, and do not make one while it may have one. Without
@@ -169,10 +183,8 @@ func (r *Router) build() error {
 		return err
 	}
 	r.routes = r.core.Routes
-	requests := ingress.DefaultRequests()
-	requests.Timeout, requests.AttemptTimeout = cfg.RequestTimeout, r.attemptTimeout()
 	attempts := func(hop bool) *ingress.Handler {
-		return r.core.Handler(ingress.Config{Requests: requests, Progress: ingress.DefaultProgress, Hop: hop, Local: !hop})
+		return r.core.Handler(ingress.Config{Requests: r.requests, Progress: ingress.DefaultProgress, Hop: hop, Local: !hop})
 	}
 	r.attempts = attempts(false)
 	if cfg.PeerAddr != "" {
@@ -197,8 +209,31 @@ func (r *Router) choosing() (routing.ChoosingConfig, error) {
 	return c, nil
 }
 
-func (r *Router) attemptTimeout() time.Duration {
-	return cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*ingress.DefaultAttemptShare))
+// limits returns the limits of requests, after it has checked the policies.
+func (r *Router) limits() (ingress.Requests, error) {
+	l := ingress.DefaultRequests()
+	l.Timeout = r.cfg.RequestTimeout
+	l.AttemptTimeout = cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*ingress.DefaultAttemptShare))
+	l.Policies = ingress.Policies{ByService: maps.Clone(r.cfg.Policies), Default: r.cfg.Policies[""]}
+	delete(l.Policies.ByService, "")
+	for service, policy := range r.cfg.Policies {
+		_, err := advertise.ParsePolicy(policy.String())
+		if service != "" {
+			err = errors.Join(affinity.ValidateService(service), err)
+		}
+		if policy.SessionCookie != "" {
+			err = errors.Join(err, errors.New("SessionCookie: leave it empty, its workers advertise it"))
+		}
+		if err != nil {
+			return l, fmt.Errorf("policy of the service %q: %w", service, err)
+		}
+	}
+	return l, nil
+}
+
+// patience is how long a request may wait before its service is known.
+func (r *Router) patience(service string) time.Duration {
+	return r.requests.Policy(service, advertise.Policy{}, 0).RequestTimeout
 }
 
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.core.Epoch())) }
@@ -260,7 +295,7 @@ func (r *Router) await(ctx context.Context, service string) error {
 	if r.routes.Informed() {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	limited, cancel := context.WithTimeout(ctx, r.patience(service))
 	defer cancel()
 	if err := r.routes.WaitSettled(limited); err != nil {
 		return r.notReady(ctx, service, "this process does not know yet which services there are")
@@ -275,7 +310,7 @@ func (r *Router) awaitOffer(ctx context.Context, service string) error {
 	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, r.cfg.RequestTimeout)
+	limited, cancel := context.WithTimeout(ctx, r.patience(service))
 	defer cancel()
 	if err := r.await(limited, service); err != nil {
 		return errors.Join(err, ctx.Err())

@@ -11,11 +11,15 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
 
@@ -300,6 +304,116 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 	if _, err := r.Pick(t.Context(), "nowhere", ""); !errors.Is(err, router.ErrUnknownService) {
 		t.Error(err)
 	}
+}
+
+// The workers advertise that a request may be repeated, and may take a minute.
+func TestPoliciesOfTheProgramReplaceThoseOfTheWorkers(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	var broken atomic.Bool // a request is answered at its second worker
+	for _, id := range []string{"echo-0", "echo-1"} {
+		if err := c.StartWorker(fleet.WorkerConfig{ID: id, Services: []string{"echo"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Worker", id)
+			switch {
+			case r.URL.Path == "/hang":
+				<-r.Context().Done()
+			case r.URL.Path == "/break" && !broken.Swap(true):
+				panic(http.ErrAbortHandler)
+			}
+		}), Change: func(s *worker.Settings) { s.Services[0] += ";retry=idempotent;request-timeout=1m;attempt-timeout=50s" }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := []struct {
+		id, path, code string
+		policies       map[string]advertise.Policy
+	}{
+		{"none", "/break", "", nil},
+		{"all", "/break", "upstream_failed", map[string]advertise.Policy{"": {Retry: advertise.RetryNever}}},
+		{"own", "/break", "", map[string]advertise.Policy{"": {Retry: advertise.RetryNever}, "echo": {Retry: advertise.RetryIdempotent}}},
+		{"other", "/break", "", map[string]advertise.Policy{"news": {Retry: advertise.RetryNever}}},
+		{"short", "/hang", "timeout", map[string]advertise.Policy{"echo": {RequestTimeout: 300 * time.Millisecond}}},
+	}
+	routers := map[string]*running{}
+	for _, each := range cases {
+		routers[each.id] = c.router(each.id, func(m *membership.Config, cfg *router.Config) {
+			m.Role, m.ForwardAddr, cfg.Policies = membership.RoleObserver, "", each.policies
+		})
+	}
+	for _, each := range cases {
+		r := routers[each.id]
+		c.knows(r, "echo", "echo-0", "echo-1")
+		broken.Store(false)
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://echo"+each.path, nil)
+		resp, err := r.RoundTrip(req)
+		code := ""
+		if e, failed := errors.AsType[*router.Error](err); failed {
+			code = e.Code
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			_ = resp.Body.Close()
+		}
+		if code != each.code {
+			t.Errorf("%s: the code is %q, want %q: %v", each.id, code, each.code, err)
+		}
+	}
+	for _, r := range routers { // together, because each takes a second
+		r.stop()
+	}
+	// It is also how long a request waits for the first offer.
+	r := c.router("early", func(m *membership.Config, cfg *router.Config) {
+		cfg.Policies = map[string]advertise.Policy{"news": {RequestTimeout: 50 * time.Millisecond}}
+	})
+	if err := r.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://news/", nil)
+	began := time.Now()
+	if _, err := r.RoundTrip(req); !errors.Is(err, router.ErrUnknownService) || time.Since(began) > waitTime/2 {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+func TestErrorsReportAFullServiceAndOneWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	if err := c.StartWorker(fleet.WorkerConfig{ID: "echo-0", Services: []string{"echo"}, Handler: http.HandlerFunc(service), Change: func(s *worker.Settings) {
+		s.Services[0] += ";slots=1"
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	r := c.router("observer", func(m *membership.Config, cfg *router.Config) { m.Role, m.ForwardAddr = membership.RoleObserver, "" })
+	c.knows(r, "echo")
+	fails := func(want error) {
+		t.Helper()
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://echo/", nil)
+		if _, err := r.RoundTrip(req); !errors.Is(err, want) {
+			t.Errorf("a request: %v, want %v", err, want)
+		}
+		if _, err := r.Pick(t.Context(), "echo", ""); !errors.Is(err, want) {
+			t.Errorf("a pick: %v, want %v", err, want)
+		}
+	}
+	pick, err := r.Pick(t.Context(), "echo", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(selection.ErrFull)
+	pick.Done(selection.Success)
+	if err := c.Drain("echo-0"); err != nil {
+		t.Fatal(err)
+	}
+	for endpoints, changed := r.Endpoints("echo"); len(endpoints) > 0; endpoints, changed = r.Endpoints("echo") {
+		select {
+		case <-changed:
+		case <-time.After(waitTime):
+			t.Fatal("the worker stays")
+		}
+	}
+	fails(selection.ErrNoEndpoint)
 }
 
 func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
