@@ -214,8 +214,7 @@ func (r *Router) limits() (ingress.Requests, error) {
 	l := ingress.DefaultRequests()
 	l.Timeout = r.cfg.RequestTimeout
 	l.AttemptTimeout = cmp.Or(r.cfg.AttemptTimeout, time.Duration(float64(r.cfg.RequestTimeout)*ingress.DefaultAttemptShare))
-	l.Policies = ingress.Policies{ByService: maps.Clone(r.cfg.Policies), Default: r.cfg.Policies[""]}
-	delete(l.Policies.ByService, "")
+	l.Policies.ByService = maps.Clone(r.cfg.Policies)
 	for service, policy := range r.cfg.Policies {
 		_, err := advertise.ParsePolicy(policy.String())
 		if service != "" {
