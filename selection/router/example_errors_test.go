@@ -84,7 +84,7 @@ func ExampleRouter_Pick() {
 // The operator of a program limits the requests to one service, and the program finds out why a
 // request has failed.
 func ExampleConfig_policies() {
-	node, err := newNode("reports-1", membership.RoleObserver)
+	node, err := newNode("reports-1", identity.RoleObserver)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
@@ -338,7 +339,7 @@ func TestPoliciesOfTheProgramReplaceThoseOfTheWorkers(t *testing.T) {
 	routers := map[string]*running{}
 	for _, each := range cases {
 		routers[each.id] = c.router(each.id, func(m *membership.Config, cfg *router.Config) {
-			m.Role, m.ForwardAddr, cfg.Policies = membership.RoleObserver, "", each.policies
+			m.Role, m.ForwardAddr, cfg.Policies = identity.RoleObserver, "", each.policies
 		})
 	}
 	for _, each := range cases {
@@ -385,7 +386,7 @@ func TestErrorsReportAFullServiceAndOneWithoutWorkers(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	r := c.router("observer", func(m *membership.Config, cfg *router.Config) { m.Role, m.ForwardAddr = membership.RoleObserver, "" })
+	r := c.router("observer", func(m *membership.Config, cfg *router.Config) { m.Role, m.ForwardAddr = identity.RoleObserver, "" })
 	c.knows(r, "echo")
 	fails := func(want error) {
 		t.Helper()
