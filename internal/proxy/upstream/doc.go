@@ -59,9 +59,9 @@
 //     connection rests for 20 ms. Sockets can be checked on Linux and macOS only.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
 //     once more over a new connection, inside Carry, unless Exchange.Once is set.
-//   - One timer per pool detects cancelled requests and late heads within 20 ms. It costs
-//     less than a context.AfterFunc or a deadline on the socket for each request. Without
-//     requests it runs only to check the connections of HTTP/2, once a second.
+//   - One timer per pool detects cancelled requests, late heads and waits that are over
+//     within 20 ms. It costs less than a timer for each request. Without requests it runs
+//     only to check the connections of HTTP/2, once a second.
 //   - Pool.mu guards the lists and counters and is held for a few instructions. No other
 //     lock is taken while it is held; the HTTP/2 lock is taken before it. Timers run on
 //     their own goroutines, which only take the lock and return. The watch sets
