@@ -375,7 +375,7 @@ func (d discovery) dropped(t *testing.T, reason string, want float64) {
 	}
 }
 
-// verdicts name the address of a name a rule lets through.
+// verdicts list which addresses of a name a rule lets through.
 type verdicts []struct {
 	name, addr string
 	passes     bool

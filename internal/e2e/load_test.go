@@ -176,7 +176,7 @@ func noneFailed(t *testing.T, results []result) {
 }
 
 // noPostTwice checks the journals: a POST is executed at most once, and exactly
-// once when its client was notified so. A GET that succeeded was executed.
+// once when its answer reports this. A GET that succeeded was executed.
 func (f *fleet) noPostTwice(t *testing.T, results []result) {
 	t.Helper()
 	executed := f.executed(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // A reader finds worker-7, silent for too long, twice. It is checked once; the
-// second look, later, finds that it is gone.
+// second check, later, finds that it is gone.
 func Example() {
 	silent := map[string]bool{"worker-7": true} // the owner of the entries
 	done := make(chan expiry.Outcome)

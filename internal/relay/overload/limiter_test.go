@@ -264,8 +264,8 @@ func TestALimitDoesNotWaitForWhatTheEndpointsHaveDropped(t *testing.T) {
 	}
 }
 
-// Clients that leave immediately, such as those that had no time left when they came, say nothing
-// of how long answers take.
+// Clients that leave immediately, such as those that had no time left when they came, do not
+// show how long answers take.
 func TestClientsThatLeaveImmediatelyAreNoFastAnswers(t *testing.T) {
 	s := newService(40, 25*time.Millisecond)
 	most := capacity(40, 25*time.Millisecond)

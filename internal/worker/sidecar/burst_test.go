@@ -74,7 +74,7 @@ func TestABurstOfRequestsOverMutualTLSFailsNoneAndMakesFewHandshakes(t *testing.
 		for n := range burst {
 			requests.Go(func() {
 				<-begin
-				// GET: a connection may have been closed a moment ago, which a request that
+				// GET: a connection may have been closed a moment ago, and a request that
 				// must not be repeated would fail.
 				if result, err := carry(n%workers, http.MethodGet); err != nil || result.Status != http.StatusOK {
 					t.Errorf("%s: request %d: %v, %v", round, n, result.Status, err)
