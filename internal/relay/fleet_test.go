@@ -132,6 +132,10 @@ func (f *fleet) worker(id string, services ...advertise.Service) (stop func() er
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	if f.secure != nil {
+		f.secure(&cfg.Membership)
+		cfg.SidecarAddr = anyPort
+	}
 	for _, service := range services {
 		cfg.Services = append(cfg.Services, worker.Service{Service: service})
 	}

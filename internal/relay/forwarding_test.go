@@ -71,6 +71,11 @@ func (r *runningRelay) keepAsking(t *testing.T) (sent *atomic.Int64, stop func()
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if err != nil || resp.StatusCode != 200 || string(body) != "w1" {
+					for line := range strings.Lines(r.log.String()) {
+						if strings.Contains(line, "request failed") {
+							t.Log(line)
+						}
+					}
 					t.Errorf("request %d: %d %s, %v", sent.Load(), resp.StatusCode, body, err)
 					return
 				}

@@ -22,6 +22,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -74,8 +75,10 @@ func (s *chatService) end() {
 type chatClient struct {
 	url       func() string
 	header    http.Header
-	big       bool // messages of 100 KiB
+	http      *http.Client // nil: a connection of HTTP/1.1 for each session
+	big       bool         // messages of 100 KiB
 	connected chan struct{}
+	end       func() // of all clients that were started together
 
 	echoed  atomic.Int64
 	moved   atomic.Int64
@@ -91,7 +94,7 @@ func (c *chatClient) fail(format string, args ...any) {
 func (c *chatClient) run(ctx context.Context) {
 	first := true
 	for n := int64(1); ctx.Err() == nil; {
-		conn, _, err := websocket.Dial(ctx, c.url(), &websocket.DialOptions{HTTPHeader: c.header})
+		conn, _, err := websocket.Dial(ctx, c.url(), &websocket.DialOptions{HTTPHeader: c.header, HTTPClient: c.http})
 		if err != nil {
 			if ctx.Err() == nil {
 				c.fail("connect: %v", err)
@@ -135,19 +138,20 @@ func (c *chatClient) run(ctx context.Context) {
 }
 
 // chat starts clients that chat until the end of the test.
-func (r *runningRelay) chat(t *testing.T, n int, header func(i int) http.Header) []*chatClient {
+func (r *runningRelay) chat(t *testing.T, n int, change func(i int, c *chatClient)) []*chatClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	t.Cleanup(func() {
+	end := func() {
 		cancel()
 		running.Wait()
-	})
+	}
+	t.Cleanup(end)
 	clients := make([]*chatClient, n)
 	for i := range clients {
-		c := &chatClient{url: func() string { return "ws://" + r.IngressAddr() + "/" }, header: http.Header{wire.ServiceHeader: {"chat"}}, big: i%6 == 0, connected: make(chan struct{})}
-		if header != nil {
-			c.header = header(i)
+		c := &chatClient{url: func() string { return "ws://" + r.IngressAddr() + "/" }, header: http.Header{wire.ServiceHeader: {"chat"}}, big: i%6 == 0, connected: make(chan struct{}), end: end}
+		if change != nil {
+			change(i, c)
 		}
 		clients[i] = c
 		running.Go(func() { c.run(ctx) })
@@ -327,21 +331,73 @@ func TestARebalanceAfterARollingRestartGivesEveryWorkerItsShare(t *testing.T) {
 }
 
 // crowded has all its sessions at w1, and w2 is new.
-func crowded(t *testing.T, change func(*Settings), n int, header func(i int) http.Header) (*fleet, *runningRelay, []*chatClient) {
+func crowded(t *testing.T, change func(*Settings), n int, clients func(i int, c *chatClient)) (*runningRelay, []*chatClient) {
 	t.Helper()
 	f := newFleet(t)
 	r := f.relay(change)
-	f.worker("w1", service("chat", newChatService(t).Server))
-	r.settled(t, "chat", 1)
-	clients := r.chat(t, n, header)
-	f.worker("w2", service("chat", newChatService(t).Server))
-	r.settled(t, "chat", 2)
-	return f, r, clients
+	return r, f.crowd(r, n, clients)
+}
+
+func (f *fleet) crowd(r *runningRelay, n int, change func(i int, c *chatClient)) []*chatClient {
+	f.t.Helper()
+	f.worker("w1", service("chat", newChatService(f.t).Server))
+	r.settled(f.t, "chat", 1)
+	clients := r.chat(f.t, n, change)
+	f.worker("w2", service("chat", newChatService(f.t).Server))
+	r.settled(f.t, "chat", 2)
+	return clients
+}
+
+// The sessions of one connection of HTTP/2 go one by one, and the connection stays.
+func TestARebalanceAsksSessionsOverHTTP2AndThroughSidecars(t *testing.T) {
+	for _, how := range []string{"", "certificates"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			if how != "" {
+				f.secure = secured(t, how)
+			}
+			r := f.relay(func(*Settings) {})
+			var overHTTP2 *traffic.HTTP2Upgrades
+			clients := f.crowd(r, 10, func(i int, c *chatClient) {
+				if i == 0 { // the relay listens once it is ready
+					var err error
+					if overHTTP2, err = traffic.DialHTTP2Upgrades(r.IngressAddr()); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = overHTTP2.Close() })
+				}
+				if i < 5 {
+					c.http = &http.Client{Transport: overHTTP2}
+				}
+			})
+			planned, done := r.rebalance(t, "rate=100")
+			if len(planned.Workers) != 2 || planned.Workers[0].Share != 5 || done.Asked == 0 {
+				t.Errorf("%+v, then %+v", planned, done)
+			}
+			r.await(t, "the share of each worker", func() bool {
+				got := sessions(r.planned(t, ""))
+				return got["w1"]+got["w2"] == 10 && max(got["w1"], got["w2"]) <= 6
+			})
+			allGoOn(t, r, clients)
+			if err := overHTTP2.Conn.Err(); err != nil {
+				t.Errorf("the connection of HTTP/2 has ended: %v", err)
+			}
+			moved := 0
+			for _, c := range clients {
+				moved += int(c.moved.Load())
+			}
+			if moved != done.Asked {
+				t.Errorf("%d moved, %d were asked to go", moved, done.Asked)
+			}
+			clients[0].end() // a sidecar waits for its sessions
+		})
+	}
 }
 
 func TestADryRunOfARebalanceClosesNothing(t *testing.T) {
 	t.Parallel()
-	_, r, clients := crowded(t, func(*Settings) {}, 10, nil)
+	r, clients := crowded(t, func(*Settings) {}, 10, nil)
 	for range 5 {
 		a := r.planned(t, "rate=100&cut=true")
 		if len(a.Workers) != 2 || a.Workers[0].Sessions+a.Workers[1].Sessions != 10 || a.Workers[0].Share != 5 || a.Workers[0].Surplus+a.Workers[1].Surplus != 5 {
@@ -361,12 +417,10 @@ func TestADryRunOfARebalanceClosesNothing(t *testing.T) {
 
 func TestSessionsThatWouldComeBackToTheirWorkerAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	keyed := func(i int) http.Header {
-		h := http.Header{wire.ServiceHeader: {"chat"}}
+	keyed := func(i int, c *chatClient) {
 		if i < 8 {
-			h.Set(wire.KeyHeader, "user-"+strconv.Itoa(i))
+			c.header.Set(wire.KeyHeader, "user-"+strconv.Itoa(i))
 		}
-		return h
 	}
 	for name, c := range map[string]struct {
 		change func(*Settings)
@@ -377,7 +431,7 @@ func TestSessionsThatWouldComeBackToTheirWorkerAreLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, r, clients := crowded(t, c.change, 10, keyed)
+			r, clients := crowded(t, c.change, 10, keyed)
 			planned, done := r.rebalance(t, "rate=100")
 			if w := planned.Workers[0]; w.Sessions+planned.Workers[1].Sessions != 10 || w.Bound+planned.Workers[1].Bound != c.bound || w.Surplus+planned.Workers[1].Surplus > 10-c.bound {
 				t.Errorf("%+v", planned)
@@ -397,7 +451,7 @@ func TestSessionsThatWouldComeBackToTheirWorkerAreLeftAlone(t *testing.T) {
 
 func TestARebalanceIsRefusedWithItsReason(t *testing.T) {
 	t.Parallel()
-	_, r, _ := crowded(t, func(s *Settings) { s.Strategies = []string{"ordered;preferred=w1,w2"} }, 2, nil)
+	r, _ := crowded(t, func(s *Settings) { s.Strategies = []string{"ordered;preferred=w1,w2"} }, 2, nil)
 	for query, want := range map[string]string{
 		"":            "the strategy ordered of chat sends sessions to the worker that it prefers",
 		"rate=0":      "allowed are 0.01 to 100",
@@ -420,7 +474,7 @@ func TestARebalanceIsRefusedWithItsReason(t *testing.T) {
 
 func TestOneRebalanceOfAServiceRunsAndItEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	_, r, clients := crowded(t, func(*Settings) {}, 10, nil)
+	r, clients := crowded(t, func(*Settings) {}, 10, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	next, _ := r.openRebalance(t, ctx, "rate=0.01")
 	next()
