@@ -27,6 +27,15 @@ func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
 	}
 	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 	f.echo("w1")
+	t.Cleanup(func() {
+		for _, r := range f.relays {
+			for line := range strings.Lines(r.log.String()) {
+				if t.Failed() && strings.Contains(line, "request failed") {
+					t.Log(r.id, line)
+				}
+			}
+		}
+	})
 	for _, r := range f.relays {
 		r.settled(t, "echo", 1)
 		r.await(t, "all members", func() bool { return len(r.members.Snapshot().Members()) == n+2 })
@@ -71,11 +80,6 @@ func (r *runningRelay) keepAsking(t *testing.T) (sent *atomic.Int64, stop func()
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if err != nil || resp.StatusCode != 200 || string(body) != "w1" {
-					for line := range strings.Lines(r.log.String()) {
-						if strings.Contains(line, "request failed") {
-							t.Log(line)
-						}
-					}
 					t.Errorf("request %d: %d %s, %v", sent.Load(), resp.StatusCode, body, err)
 					return
 				}
