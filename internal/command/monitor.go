@@ -83,8 +83,8 @@ func (c *adminCall) follow(ctx context.Context, path string, take func(line []by
 }
 
 // follower reads a stream: check gets the ID of the relay that answers, if it names itself,
-// and take each line. pause, if not nil, runs before the wait for more. method is that of the
-// request; empty means GET.
+// and take each line. pause, if not nil, runs before the wait for more and at the end of the
+// stream, and repeats an error. method is that of the request; empty means GET.
 type follower struct {
 	method string
 	check  func(relay string) error
@@ -124,6 +124,11 @@ func (c *adminCall) followFrom(ctx context.Context, path string, to follower) er
 	for lines.Scan() {
 		if err := to.take(lines.Bytes()); err != nil {
 			return err
+		}
+	}
+	if to.pause != nil {
+		if err := to.pause(); err != nil {
+			return err // of this side
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -138,7 +138,8 @@ func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
 		defer t.mu.Unlock()
 		return t.flush()
 	}
-	return errors.Join(call.followFrom(ctx, t.path, follower{
+	defer func() { _ = flush() }() // of the records before one that is none
+	return call.followFrom(ctx, t.path, follower{
 		check: call.is(id),
 		take: func(line []byte) error {
 			t.mu.Lock()
@@ -146,7 +147,7 @@ func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
 			return t.take(line)
 		},
 		pause: flush,
-	}), flush())
+	})
 }
 
 // note reports something about a stream next to the records.

@@ -3,6 +3,7 @@ package command_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +56,22 @@ func runTap(args ...string) (out, notes string, err error) {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	err = c.ExecuteContext(context.Background())
 	return stdout.String(), stderr.String(), err
+}
+
+// full is an output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestATapWhoseOutputIsFullBlamesNoRelay(t *testing.T) {
+	c := command.TapCommand()
+	c.SetArgs([]string{"billing", "-o", "json", "--admin-addr", tapped(t, "r1", nil, `{"ringway.relay":"r1"}`)})
+	c.SetOut(full{})
+	c.SetErr(io.Discard)
+	c.SilenceUsage = true
+	if err := c.ExecuteContext(t.Context()); !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "ended the stream") {
+		t.Errorf("%v, want the error of the output", err)
+	}
 }
 
 func TestATapIsReadable(t *testing.T) {
