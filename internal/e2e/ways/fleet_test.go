@@ -298,6 +298,13 @@ func (s *service) Write(p []byte) (int, error) {
 	return s.heard.Write(p)
 }
 
+// forget drops what has arrived so far.
+func (s *service) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard.Reset()
+}
+
 // got reports whether text arrived at the service.
 func (s *service) got(text string) bool {
 	s.mu.Lock()
@@ -362,12 +369,16 @@ func (s *service) converse(c net.Conn) {
 			}
 			return
 		}
-		for text := range strings.SplitSeq(answers[r.URL.Path], "\x00") {
+		answer, known := answers[r.URL.Path]
+		if !known {
+			answer = answers["/ok"]
+		}
+		for text := range strings.SplitSeq(answer, "\x00") {
 			if _, err := io.WriteString(c, text); err != nil {
 				return
 			}
 		}
-		if strings.Contains(answers[r.URL.Path], foreign) {
+		if strings.Contains(answer, foreign) {
 			s.wrote <- struct{}{}
 		}
 		if r.URL.Path == "/cut" || r.URL.Path == "/417" || r.URL.Path == "/426" {

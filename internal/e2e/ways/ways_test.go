@@ -81,6 +81,32 @@ func TestATargetThatIsNoPathReachesNoService(t *testing.T) {
 	})
 }
 
+// A proxy that writes a path in another way may ask for another resource than its client.
+func TestTheTargetReachesTheServiceInTheBytesOfTheClient(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		c := w.dial(t)
+		for _, r := range []struct{ sent, want string }{
+			{"GET /x%2Fy|", "GET /x%2Fy|"},
+			{"GET http://a.test/x%2Fz|", "GET /x%2Fz|"},
+			{"GET http://a.test/p%2F..%2Fadmin\"", "GET /p%2F..%2Fadmin\""},
+			{"GET http://a.test//%7e\\\xff?%zz&|#", "GET //%7e\\\xff?%zz&|#"},
+			{"GET http://a.test?q", "GET /?q"},
+			{"OPTIONS http://a.test/?o", "OPTIONS /?o"},
+			{"OPTIONS http://a.test", "OPTIONS *"},
+			{"OPTIONS *", "OPTIONS *"},
+		} {
+			w.service.forget()
+			c.say("%s HTTP/1.1\r\nHost: a.test\r\nRingway-Service: odd\r\n\r\n", r.sent)
+			if resp, body, err := c.answer("GET"); err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %v %q, %v", r.sent, resp.StatusCode, body, err)
+			}
+			if !w.service.got(r.want + " HTTP/1.1\r\n") {
+				t.Errorf("%q did not arrive as %q", r.sent, r.want)
+			}
+		}
+	})
+}
+
 // malformed has requests of which another reader may see another end, by the fault.
 var malformed = map[string]string{
 	"two framings":                   "POST /poison HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",

@@ -307,6 +307,7 @@ func (t *try) changes(target *routing.Target) *upstream.Exchange {
 		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
 		Drop:      t.onField,
 		Peer:      t.hop && t.exposed,
+		Verbatim:  t.hop || target.Secured,
 		OnHead:    t.onHead,
 	}
 	if t.cut {

@@ -33,6 +33,9 @@ type Exchange struct {
 	// passed on, except Ringway-Load and Ringway-Failed. Those of other endpoints are
 	// dropped.
 	Peer bool
+	// Verbatim means that the endpoint passes the request on: its target is sent as it came, also
+	// over HTTP/2. Other endpoints get no byte in it that HTTP/2 does not allow.
+	Verbatim bool
 	// Sidecar means that the endpoint is a worker's sidecar, and trusted: if it reports in
 	// wire.FailedHeader that it could not carry the request to its service, that becomes the
 	// exchange's own error, and nothing of the answer is passed on.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -291,8 +292,8 @@ func (s *h2Stream) head() error {
 	if err != nil {
 		return err
 	}
-	if !isURI(uri) {
-		uri = r.URL.RequestURI() // escapes the rest
+	if !x.Verbatim {
+		uri = escaped(uri)
 	}
 	host := r.Host
 	if host == "" {
@@ -345,17 +346,27 @@ func (s *h2Stream) head() error {
 	return nil
 }
 
-// isURI reports whether a target has only bytes that a URI may have (RFC 9113 §8.3.1, RFC
-// 3986).
-func isURI(target string) bool {
+// escaped returns a target in which the bytes that no URI has are escaped, as HTTP/2 demands
+// (RFC 9113 §8.3.1, RFC 3986 §2). All others stay as they are.
+func escaped(target string) string {
 	for i := range len(target) {
-		switch c := target[i]; {
-		case c >= 0x7f, strings.IndexByte("#\"<>\\^`{|}", c) >= 0:
-			return false
+		if inURI(target[i]) {
+			continue
 		}
+		b := []byte(target[:i])
+		for ; i < len(target); i++ {
+			if c := target[i]; inURI(c) {
+				b = append(b, c)
+			} else {
+				b = fmt.Appendf(b, "%%%02X", c)
+			}
+		}
+		return string(b)
 	}
-	return true
+	return target
 }
+
+func inURI(c byte) bool { return c > ' ' && c < 0x7f && strings.IndexByte("#\"<>\\^`{|}", c) < 0 }
 
 // field adds a field of the request.
 func (s *h2Stream) field(name string, values ...string) error {

@@ -55,21 +55,43 @@ func validHost(h string) bool {
 	return true
 }
 
-// target returns the request target in origin form, or * for OPTIONS. Nothing else is
-// sent: a service that joins its own address and the target of "x:@host/" would reach
-// another host.
+// target returns the request target in origin form, or * for OPTIONS, with the bytes that the
+// client sent: another spelling of a path may name another resource. Nothing else is sent: a
+// service that joins its own address and the target of "x:@host/" would reach another host.
 func target(r *http.Request) (string, error) {
 	t := r.RequestURI
-	if t == "" || t[0] != '/' && t != "*" {
-		t = r.URL.RequestURI() // absolute form, or a request built by code
+	switch {
+	case t == "":
+		t = r.URL.RequestURI() // a request built by code
+	case t[0] != '/' && t != "*":
+		t = behindAuthority(r)
 	}
-	if !http1.ValidTarget(t) {
-		t = r.URL.RequestURI() // escapes what can be escaped
+	if !http1.ValidTarget(t) { // of another server
+		t = escaped(t)
 	}
-	if !http1.ValidTarget(t) || !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
+	if !strings.HasPrefix(t, "/") && (t != "*" || r.Method != http.MethodOptions) {
 		return "", errBadTarget
 	}
 	return t, nil
+}
+
+// behindAuthority returns the part of a target in absolute form that origin form has, empty if
+// the target has no authority. OPTIONS of a whole host becomes * (RFC 9112 §3.2.4).
+func behindAuthority(r *http.Request) string {
+	_, rest, ok := strings.Cut(r.RequestURI, "://")
+	if !ok || r.URL.Host == "" { // as in x:@host/://
+		return ""
+	}
+	path := strings.IndexAny(rest, "/?")
+	switch {
+	case path < 0 && r.Method == http.MethodOptions:
+		return "*"
+	case path < 0:
+		return "/"
+	case rest[path] == '?':
+		return "/" + rest[path:]
+	}
+	return rest[path:]
 }
 
 // hopRequest reports whether a client's field of this canonical name concerns only the
