@@ -35,11 +35,14 @@ type Config struct {
 	// the next failure evicts it. At least 1, default 3 (evicted at the fourth).
 	ConsecutiveFailures int
 
-	// ErrorRateThreshold, in (0, 1), is the failure share above which an endpoint is
-	// evicted; the Wilson lower bound (z = 4) of its share must exceed the threshold.
-	// Failures in a row evict only while the whole range fails less than this, or while
-	// the endpoint's tier fails three times as much as another is expected to fail.
-	// Default 0.05.
+	// ErrorRateThreshold, in (0, 1), is by how much the failure share of an endpoint must
+	// exceed that of the others of its tier, with statistical certainty (z = 4) and in 20
+	// recent requests or more, to be evicted. If another tier with endpoints to spare fails
+	// less than this, or less than a third as much, the share itself must exceed the
+	// threshold. Failures in a row evict only while the others of the tier, or another
+	// tier, fail less than this, or while the tier fails three times as much as another is
+	// expected to fail. Of the others, as many that look broken as may be evicted too do
+	// not count. Default 0.05.
 	ErrorRateThreshold float64
 
 	// LatencyFactor is how many times the median latency of its tier an endpoint's

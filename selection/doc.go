@@ -52,7 +52,8 @@
 //   - Weights are shares of this relay's traffic: endpoints that are equally good
 //     get traffic in proportion to their weights, and an endpoint that is bad gets
 //     little traffic whatever its weight.
-//   - A fault of the whole range shows in all tiers and evicts no endpoint. At most a
+//   - An endpoint is evicted for failures if it fails more than the others. A fault of the
+//     whole range shows in all tiers and evicts no endpoint. At most a
 //     third of a tier is evicted, or all of it for failures while another tier is
 //     healthy.
 //   - The caller calls Refresh about every 250 ms, and at least once a day: Refresh

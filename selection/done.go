@@ -78,9 +78,9 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		failing := tier.count(1)
 		if p.is == probing {
 			b.evictProbed(p.entry, now)
-		} else if phase(s.phase.Load()) == active && !b.table.Load().full.has(p.entry.Tier) {
+		} else if phase(s.phase.Load()) == active && b.suspect(consecutive, failures, requests) && !b.table.Load().full.has(p.entry.Tier) {
 			record := record{consecutive, failures, requests, failing, tier.otherShare()}
-			if cause, reason := b.evictionReason(record); cause != "" {
+			if cause, reason := b.evictionReason(record, b.others(p.entry, t)); cause != "" {
 				b.evict(p.entry, now, cause, reason)
 			}
 		}

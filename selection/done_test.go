@@ -64,8 +64,8 @@ func TestABodyThatBreaksOffIsAFailure(t *testing.T) {
 	if got.Failures != before.Failures+1 || got.ConsecutiveFailures != 1 || got.SuccessAverage >= 1 || got.InFlight != 0 {
 		t.Errorf("after a broken body: %+v", got)
 	}
+	r.othersAnswer(5)
 	for range 40 { // every head is fine, every body breaks
-		r.whole.failing.Store(0)
 		r.Done(r.Answered(r.pickFrom("w0"), r.now, Success), r.now, Failure)
 	}
 	if got := r.stats("w0").State; got != "evicted" {

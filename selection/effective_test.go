@@ -111,7 +111,6 @@ func TestAnEndpointEvictedWithinThePrefixIsReplacedByTheNext(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.updateRange(12, 4)
 	r.used(0.2, time.Minute)
-	r.whole.failing.Store(0)
 	r.requests(4, "w1", 0, Failure)
 	shares := r.idleShares(2000, nil)
 	if shares["w1"] != 0 || len(shares) != 4 || shares["w4"] == 0 {
@@ -130,7 +129,6 @@ func TestAnEndpointEvictedWithinThePrefixIsReplacedByTheNext(t *testing.T) {
 func TestAnEndpointEvictedBeyondThePrefixIsTriedAgain(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.updateRange(12, 4)
-	r.whole.failing.Store(0)
 	r.requests(4, "w9", 0, Failure)
 	r.used(0.2, 3*time.Minute)
 	r.idleShares(200, nil) // drawn, but nothing is proven by requests that were cancelled

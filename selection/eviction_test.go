@@ -18,6 +18,15 @@ func fleet(t *testing.T, n int, cfg Config) *rig {
 	return r
 }
 
+// othersAnswer brings n requests to each endpoint but w0.
+func (r *rig) othersAnswer(n int) {
+	for _, e := range r.table.Load().entries {
+		if e.ID != "w0" {
+			r.requests(n, e.ID, 0, Success)
+		}
+	}
+}
+
 func (r *rig) inState(want State) (n int) {
 	for _, s := range r.Stats(r.now) {
 		if s.State == want {
@@ -40,7 +49,6 @@ func TestTheFourthFailureInARowEvicts(t *testing.T) {
 	if got := r.stats("w0").State; got != "active" {
 		t.Fatalf("%s though a success broke the row", got)
 	}
-	r.whole.failing.Store(0) // and so is the failure share of the range
 	r.request("w0", ms, Failure)
 	got := r.stats("w0")
 	if got.State != "evicted" || got.LastReason != "4 consecutive failures" || got.ConsecutiveFailures != 4 {
@@ -77,7 +85,6 @@ func TestNeverMoreThanAThirdIsEvicted(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := fleet(t, n, DefaultConfig())
 			for i := range n {
-				r.whole.failing.Store(0) // the rest of the traffic is well
 				r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 			}
 			if got := r.inState("evicted"); got != want {
@@ -93,7 +100,6 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
 	r.update(endpoints)
 	for i := range 5 { // two carry traffic: a third of them is none
-		r.whole.failing.Store(0)
 		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 	}
 	if got := r.inState("evicted"); got != 0 {
@@ -101,7 +107,6 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	}
 	endpoints[2].Weight = 1
 	r.update(endpoints)
-	r.whole.failing.Store(0)
 	r.request("w0", 0, Failure)
 	if got := r.stats("w0").State; got != "active" {
 		t.Errorf("an endpoint of weight 0 is %s", got)
@@ -113,7 +118,6 @@ func TestHalfOpenEndpointsCountAsEvicted(t *testing.T) {
 	r.requests(4, "w0", 0, Failure)
 	r.wait(30 * time.Second)
 	r.Refresh(r.now)
-	r.whole.failing.Store(0)
 	r.requests(4, "w1", 0, Failure)
 	if got := r.stats("w1").State; got != "active" {
 		t.Errorf("second of three is %s while the first is half-open", got)
@@ -123,7 +127,6 @@ func TestHalfOpenEndpointsCountAsEvicted(t *testing.T) {
 func TestAShrinkingRangeTakesEvictedEndpointsBack(t *testing.T) {
 	r := fleet(t, 9, DefaultConfig())
 	for i := range 3 {
-		r.whole.failing.Store(0)
 		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
 	}
 	r.update(rangeOf(3))
@@ -162,14 +165,12 @@ func TestEachEvictionInARowDoublesUpToTheMaximum(t *testing.T) {
 	}
 	r.evictedFor()
 	r.request("w0", ms, Success)
-	r.whole.failing.Store(0)
 	r.requests(4, "w0", 0, Failure)
 	if out := r.evictedFor(); out < 10*time.Second {
 		t.Errorf("evicted for %v right after coming back, want the count to go on", out)
 	}
 	r.request("w0", ms, Success)
 	r.wait(time.Minute)
-	r.whole.failing.Store(0)
 	r.requests(4, "w0", 0, Failure)
 	if out := r.evictedFor(); out > 2*time.Second+10*ms {
 		t.Errorf("evicted for %v after a good minute, want a fresh start", out)
@@ -279,7 +280,7 @@ func TestASureFailureShareEvictsWithoutFailuresInARow(t *testing.T) {
 	alternate := func(cfg Config) EndpointStats {
 		r := fleet(t, 10, cfg)
 		for range 20 {
-			r.whole.failing.Store(0)
+			r.othersAnswer(1)
 			r.request("w0", ms, Failure)
 			r.requests(2, "w0", ms, Success)
 		}
@@ -307,17 +308,66 @@ func TestAFewRequestsProveNothing(t *testing.T) {
 }
 
 func TestNoEndpointIsEvictedWhenAllFailAlike(t *testing.T) {
-	r := fleet(t, 20, DefaultConfig())
-	for range 200 { // the failure average of the range rises first
-		r.whole.count(1)
-	}
-	r.drive(load{400, 20 * time.Second, func(string, Instant) (time.Duration, Outcome) {
-		if r.rng.Float64() < 0.4 {
-			return 25 * ms, Failure
+	for _, share := range []float64{0.1, 0.4, 0.9, 1} {
+		r := fleet(t, 20, DefaultConfig())
+		evictions := 0
+		r.cfg.OnEvict = func(EvictionCause) { evictions++ }
+		r.drive(load{400, time.Minute, func(string, Instant) (time.Duration, Outcome) {
+			if r.rng.Float64() < share {
+				return 25 * ms, Failure
+			}
+			return 25 * ms, Success
+		}})
+		if evictions > 0 {
+			t.Errorf("%d evictions while a share of %v fails everywhere", evictions, share)
 		}
-		return 25 * ms, Success
-	}})
-	if got := r.inState("active"); got != 20 {
-		t.Errorf("%d of 20 active while all fail alike", got)
+	}
+}
+
+// Exactly as many endpoints fail as may be evicted, from the start or after a good minute.
+func TestAThirdThatAlwaysFailsIsEvictedAfterAFewFailuresOfEach(t *testing.T) {
+	for _, c := range []struct {
+		n, bad int
+		rate   float64
+	}{{3, 1, 5}, {6, 2, 5}, {6, 2, 15}, {6, 2, 400}, {30, 10, 100}, {30, 10, 2000}} {
+		for _, warm := range []bool{false, true} {
+			r := newRig(t, DefaultConfig())
+			r.update(rangeOf(c.n))
+			broken := map[string]bool{}
+			answer := func(id string, _ Instant) (time.Duration, Outcome) {
+				if broken[id] {
+					return ms, Failure
+				}
+				return 5 * ms, Success
+			}
+			if warm {
+				r.drive(load{c.rate, time.Minute, answer})
+			}
+			for i := range c.bad {
+				broken[fmt.Sprintf("w%d", i)] = true
+			}
+			failures, seconds := 0, 0
+			for ; r.inState("active") > c.n-c.bad && seconds < 300; seconds++ {
+				failures += r.drive(load{c.rate, time.Second, answer}).failures
+			}
+			if failures > 8*c.bad || seconds == 300 {
+				t.Errorf("%+v, warm %t: %d active after %d failures in %d s", c, warm, r.inState("active"), failures, seconds)
+			}
+		}
+	}
+}
+
+// The others of an endpoint excuse it only while they fail as well, whatever the mean is.
+func TestNoEndpointIsEvictedWhenAllBeginToFailTogether(t *testing.T) {
+	for _, rate := range []float64{20, 400, 4000} {
+		r := newRig(t, DefaultConfig())
+		r.update(rangeOf(20))
+		r.drive(load{rate, 20 * time.Second, func(string, Instant) (time.Duration, Outcome) { return 5 * ms, Success }})
+		for range 50 {
+			r.drive(load{rate, 200 * ms, func(string, Instant) (time.Duration, Outcome) { return 5 * ms, Failure }})
+			if got := r.inState("active"); got < 20 {
+				t.Fatalf("at %v requests/s %d of 20 active", rate, got)
+			}
+		}
 	}
 }

@@ -30,7 +30,6 @@ func TestAnExplanationChangesNothing(t *testing.T) {
 		r.requests(3, fmt.Sprintf("w%d", i), time.Duration(10+i)*ms, Success.WithLoad(i))
 	}
 	r.pick(nil)
-	r.whole.failing.Store(0)
 	r.requests(4, "w0", 0, Failure)
 	r.wait(30 * time.Second)
 	r.Refresh(r.now)

@@ -91,7 +91,6 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 				if limit := limits[id]; limit > 0 && out[id] >= limit {
 					rt.Skip()
 				}
-				r.whole.failing.Store(0)
 				r.requests(4, id, 0, Failure)
 			},
 			"wait": func(rt *rapid.T) {

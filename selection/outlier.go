@@ -20,35 +20,107 @@ type record struct {
 // evictionReason returns why an endpoint that has just failed should be evicted, as a
 // label for metrics and as a text for operators, or two empty strings.
 //
-// Failures in a row count only while the range as a whole is healthy: at a 10 %
-// background failure rate healthy endpoints have four in a row by chance. The failure
-// share is judged by its Wilson lower bound, because the plain share of a few dozen
-// requests exceeds 5 % by chance too often. It is not judged at all while the failure
-// share of the range exceeds both the threshold and a third of the endpoint's share
-// (panic: the fault is not the endpoint's).
+// Failures in a row count only while the other endpoints of the tier are healthy: at a
+// 10 % background failure rate healthy endpoints have four in a row by chance. The failure
+// share must exceed that of the others by more than the threshold with statistical
+// certainty, because the plain share of a few dozen requests exceeds 5 % by chance too
+// often. So a fault that all endpoints share evicts none (panic), and a third that fails
+// is evicted however much that raises the mean.
 //
-// A fault of the whole range shows in all tiers. So the failure share of the range is
-// the lower of two: that of the endpoint's own tier, and the lowest of the other tiers
-// that have endpoints to spare. If the own tier fails three times as much as the latter,
-// the own tier is at fault.
-func (b *Balancer) evictionReason(r record) (cause EvictionCause, reason string) {
-	threshold := b.cfg.ErrorRateThreshold
-	failing := min(r.failing, r.otherFailing)
-	worst := r.failing > 3*r.otherFailing
-	if int64(r.consecutive) > int64(b.cfg.ConsecutiveFailures) && (float64(failing) < threshold || worst) {
+// A fault of the whole range shows in all tiers. So failures in a row also count while
+// another tier that has endpoints to spare is healthy, or fails less than a third as much
+// as this one. The failure share then needs to exceed only the threshold, and three times
+// the share of the other tier if that tier exceeds the threshold too.
+func (b *Balancer) evictionReason(r record, o others) (cause EvictionCause, reason string) {
+	threshold, other := b.cfg.ErrorRateThreshold, float64(r.otherFailing)
+	if b.inARow(r.consecutive) && (o.healthy(threshold) || other < threshold || float64(r.failing) > 3*other) {
 		return forFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
 	}
-	if r.requests < outlier.Enough {
-		return "", ""
-	}
 	share := float64(r.failures) / float64(r.requests)
-	if panicking := float64(failing) > threshold && float64(failing) > share/3; panicking {
-		return "", ""
-	}
-	if outlier.LowerBound(float64(r.failures), float64(r.requests), outlier.Sure) > threshold {
+	if b.surely(r.failures, r.requests) && (o.exceeded(r, threshold) || other <= threshold || share >= 3*other) {
 		return forErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
 	}
 	return "", ""
+}
+
+// suspect reports whether an endpoint with these counts might be evicted if the others of
+// its tier are healthy.
+func (b *Balancer) suspect(consecutive uint32, failures, requests float32) bool {
+	return b.inARow(consecutive) || b.surely(failures, requests)
+}
+
+func (b *Balancer) inARow(consecutive uint32) bool {
+	return int64(consecutive) > int64(b.cfg.ConsecutiveFailures)
+}
+
+// surely reports whether a failure share exceeds the threshold with statistical certainty.
+func (b *Balancer) surely(failures, requests float32) bool {
+	return requests >= outlier.Enough && outlier.LowerBound(float64(failures), float64(requests), outlier.Sure) > b.cfg.ErrorRateThreshold
+}
+
+// others sums up the endpoints of a tier without the one that is judged, and without those
+// that are evicted.
+type others struct {
+	failures, requests float64 // recent; counts that decay over 10 s
+	recent, failing    int     // endpoints with recent requests; those whose last request failed
+}
+
+// others returns the figures of the other endpoints of the tier of e. It leaves out as many
+// endpoints that look broken themselves as may be evicted in addition to e: otherwise the
+// endpoints of a third that fails would excuse each other. It is a pass over the range, for
+// the failures of a suspect only.
+func (b *Balancer) others(e *entry, now tick) (o others) {
+	t, tier := b.table.Load(), e.state.tier.Load()
+	drawable, out := 0, 0
+	for i := range t.entries {
+		if s := t.entries[i].state; t.entries[i].Weight > 0 && s.tier.Load() == tier {
+			drawable++
+			if phase(s.phase.Load()) != active {
+				out++
+			}
+		}
+	}
+	spare := maxEvicted(drawable) - out - 1
+	for i := range t.entries {
+		s := t.entries[i].state
+		if s == e.state || t.entries[i].Weight <= 0 || s.tier.Load() != tier || phase(s.phase.Load()) != active {
+			continue
+		}
+		failures, requests := s.decayedCounts(now)
+		consecutive := s.consecutive.Load()
+		if spare > 0 && b.suspect(consecutive, failures, requests) {
+			spare--
+			continue
+		}
+		o.failures += float64(failures)
+		o.requests += float64(requests)
+		if requests > 0 && now.since(tick(s.countsTick.Load())) < recentAge {
+			o.recent++
+			if consecutive > 0 {
+				o.failing++
+			}
+		}
+	}
+	return o
+}
+
+// healthy reports whether the others fail less than the threshold. The share of recent
+// requests alone would notice too late that all endpoints begin to fail, so the last
+// requests count as well. Without any request the others count as healthy.
+func (o others) healthy(threshold float64) bool {
+	return o.failures < threshold*max(o.requests, 1) && float64(o.failing) < threshold*float64(max(o.recent, 1))
+}
+
+// exceeded reports whether the failure share of an endpoint surely exceeds that of the
+// others, by more than the threshold. Of others with few requests nothing is sure.
+func (o others) exceeded(r record, threshold float64) bool {
+	if o.requests < outlier.Enough {
+		return false
+	}
+	return outlier.Excess(
+		outlier.Count{Failures: float64(r.failures), Requests: float64(r.requests)},
+		outlier.Count{Failures: o.failures, Requests: o.requests},
+		outlier.Sure) > threshold
 }
 
 // maxEvicted is how many of the n endpoints of a tier may be evicted or half-open at the

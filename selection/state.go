@@ -489,6 +489,8 @@ const (
 	goodEnough = 1.2
 	// reportExpiry, 10 s: an answer without a report discards a report older than this.
 	reportExpiry = int32(10_000_000_000 >> tickShift)
+	// recentAge, 10 s: an older last request says nothing about the present.
+	recentAge = int32(10_000_000_000 >> tickShift)
 	// staleAge, 1 s: an estimate older than this follows a sample faster.
 	staleAge = int32(1_000_000_000 >> tickShift)
 	// minHold, 100 ms: the count of sends starts to decay after this long without one.

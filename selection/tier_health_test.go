@@ -179,24 +179,34 @@ func TestPanicIsJudgedByTheTierThatFailsLeast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	well, alike := others{requests: 100, recent: 9}, func(share float64) others {
+		return others{100 * share, 100, 9, int(9 * share)}
+	}
 	for _, c := range []struct {
 		name string
 		record
+		others
 		want EvictionCause
 	}{
-		{"a row, all is well", record{4, 4, 10, 0.04, 1}, forFailuresInARow},
-		{"a row, the only tier fails", record{4, 4, 10, 0.9, 1}, ""},
-		{"a row, the tier fails and another does not", record{4, 4, 10, 0.1, 0.04}, forFailuresInARow},
-		{"a row, another fails and the tier does not", record{4, 4, 10, 0.04, 0.9}, forFailuresInARow},
-		{"a row, the tier fails less than three times as much", record{4, 4, 10, 0.49, unknownFailing}, ""},
-		{"a row, the tier fails three times as much", record{4, 4, 10, 0.51, unknownFailing}, forFailuresInARow},
-		{"a share, the only tier fails", record{1, 60, 100, 0.6, 1}, ""},
-		{"a share, another is unknown", record{1, 60, 100, 0.4, unknownFailing}, forErrorRate},
-		{"a smaller share, another is unknown", record{1, 40, 100, 0.4, unknownFailing}, ""},
-		{"a smaller share, another is well", record{1, 40, 100, 0.4, 0.01}, forErrorRate},
-		{"a share, another fails alike", record{1, 60, 100, 0.6, 0.6}, ""},
+		{"a row, all is well", record{4, 4, 10, 0.04, 1}, well, forFailuresInARow},
+		{"a row, nothing is known of the others", record{4, 4, 10, 0.9, 1}, others{}, forFailuresInARow},
+		{"a row, the only tier fails", record{4, 4, 10, 0.9, 1}, alike(0.9), ""},
+		{"a row, the only tier has begun to fail", record{4, 4, 10, 0.9, 1}, others{4, 100, 9, 4}, ""},
+		{"a row, only the mean of the tier is bad", record{4, 4, 10, 0.9, 1}, well, forFailuresInARow},
+		{"a row, the tier fails and another does not", record{4, 4, 10, 0.1, 0.04}, alike(0.1), forFailuresInARow},
+		{"a row, another fails and the tier does not", record{4, 4, 10, 0.04, 0.9}, well, forFailuresInARow},
+		{"a row, the tier fails less than three times as much", record{4, 4, 10, 0.49, unknownFailing}, alike(0.49), ""},
+		{"a row, the tier fails three times as much", record{4, 4, 10, 0.51, unknownFailing}, alike(0.51), forFailuresInARow},
+		{"a share, the only tier fails alike", record{1, 60, 100, 0.6, 1}, alike(0.6), ""},
+		{"a share, the only tier fails less", record{1, 60, 100, 0.6, 1}, alike(0.2), forErrorRate},
+		{"a share that may be chance, the only tier fails less", record{1, 60, 100, 0.6, 1}, alike(0.4), ""},
+		{"a share, nothing is known of the others", record{1, 60, 100, 0.6, 1}, others{1, 19, 9, 1}, ""},
+		{"a share, another tier is unknown", record{1, 60, 100, 0.4, unknownFailing}, alike(0.4), forErrorRate},
+		{"a smaller share, another tier is unknown", record{1, 40, 100, 0.4, unknownFailing}, alike(0.4), ""},
+		{"a smaller share, another tier is well", record{1, 40, 100, 0.4, 0.01}, alike(0.4), forErrorRate},
+		{"a share, another tier fails alike", record{1, 60, 100, 0.6, 0.6}, alike(0.6), ""},
 	} {
-		if got, _ := b.evictionReason(c.record); got != c.want {
+		if got, _ := b.evictionReason(c.record, c.others); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -25,6 +25,21 @@ func LowerBound(failures, requests, z float64) float64 {
 	return (centre - spread) / (1 + z*z/requests)
 }
 
+// Count is a number of requests and of those that failed.
+type Count struct{ Failures, Requests float64 }
+
+func (c Count) share() float64 { return c.Failures / c.Requests }
+
+// Excess returns by how much the failure share of one surely exceeds that of others, at z:
+// the lower end of Newcombe's interval for the difference of two shares (1998, "Interval
+// estimation for the difference between independent proportions", method 10). Requests must
+// be positive.
+func Excess(one, others Count, z float64) float64 {
+	below := one.share() - LowerBound(one.Failures, one.Requests, z)
+	above := 1 - LowerBound(others.Requests-others.Failures, others.Requests, z) - others.share()
+	return one.share() - others.share() - math.Hypot(below, above)
+}
+
 // Eviction returns how long the k-th consecutive eviction lasts, k from 1:
 // min(longest, 2^k s)·U(0.5, 1), where random is the U of [0, 1) behind it.
 func Eviction(k int, longest time.Duration, random float64) time.Duration {

@@ -63,3 +63,20 @@ func TestEvictionsDoubleUpToTheLongest(t *testing.T) {
 		}
 	}
 }
+
+// Values of Newcombe's paper, table II, method 10, at z = 1.96.
+func TestTheExcessIsTheLowerEndOfNewcombesInterval(t *testing.T) {
+	for _, c := range []struct {
+		one, others outlier.Count
+		want        float64
+	}{
+		{outlier.Count{Failures: 56, Requests: 70}, outlier.Count{Failures: 48, Requests: 80}, 0.0524},
+		{outlier.Count{Failures: 9, Requests: 10}, outlier.Count{Failures: 3, Requests: 10}, 0.1705},
+		{outlier.Count{Failures: 10, Requests: 10}, outlier.Count{Failures: 0, Requests: 20}, 0.6791},
+		{outlier.Count{Failures: 10, Requests: 10}, outlier.Count{Failures: 10, Requests: 10}, -0.2775},
+	} {
+		if got := outlier.Excess(c.one, c.others, 1.959964); math.Abs(got-c.want) > 1e-4 {
+			t.Errorf("%v against %v: %v, want %v", c.one, c.others, got, c.want)
+		}
+	}
+}

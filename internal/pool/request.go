@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ringway/ringway/internal/outlier"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -190,8 +191,8 @@ func (t *table) replaceable(m *member) bool {
 // Failures in a row count only while the other members are healthy: if one request in ten
 // fails everywhere, every peer has four failures in a row by chance. The failure share is
 // judged by its lower confidence bound, because the plain share of a few dozen requests
-// exceeds 5 % by chance too often. It is not judged while the failure share of the others
-// exceeds both the threshold and a third of this member's.
+// exceeds 5 % by chance too often. It must surely exceed that of the others, too, if these
+// have had enough requests.
 func (t *table) failing(m *member) (Reason, string) {
 	var failures, requests float64
 	for other := range t.members() {
@@ -210,8 +211,11 @@ func (t *table) failing(m *member) (Reason, string) {
 		return "", ""
 	}
 	share := h.failures / h.requests
-	panicking := others > threshold && others > share/3
-	if panicking || wilsonLowerBound(h.failures, h.requests) <= threshold {
+	if wilsonLowerBound(h.failures, h.requests) <= threshold {
+		return "", ""
+	}
+	own, rest := outlier.Count{Failures: h.failures, Requests: h.requests}, outlier.Count{Failures: failures, Requests: requests}
+	if requests >= minRequests && outlier.Excess(own, rest, outlier.Sure) <= threshold {
 		return "", ""
 	}
 	return ErrorRate, fmt.Sprintf("%.0f%% of %.0f recent requests failed, significantly more than %.3g%%", 100*share, h.requests, 100*threshold)
