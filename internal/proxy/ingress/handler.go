@@ -164,7 +164,7 @@ func New(cfg Config) *Handler {
 		case WholeHost:
 			h.namer.whole = true
 		default:
-			h.namer.suffix = "." + cfg.Domain
+			h.namer.suffix = "." + hostName(cfg.Domain)
 		}
 	}
 	return h

@@ -45,8 +45,8 @@ func (n namer) service(r *http.Request) string {
 	if n.suffix == "" && !n.whole && len(n.routes) == 0 {
 		return ""
 	}
-	host := strings.ToLower(hostOnly(r.Host))
-	if n.whole && !strings.ContainsAny(host, ".:") {
+	host := hostName(r.Host)
+	if n.whole && host != "" && !strings.ContainsAny(host, ".:") {
 		return host
 	}
 	if n.suffix != "" {
@@ -56,12 +56,16 @@ func (n namer) service(r *http.Request) string {
 		}
 	}
 	for _, route := range n.routes {
-		if (route.Host == "" || strings.EqualFold(route.Host, host)) && strings.HasPrefix(r.URL.Path, route.PathPrefix) {
+		if (route.Host == "" || hostName(route.Host) == host) && strings.HasPrefix(r.URL.Path, route.PathPrefix) {
 			return route.Service
 		}
 	}
 	return ""
 }
+
+// hostName returns the form in which hosts are compared: without a port, in lower case, and without
+// the dot behind which DNS adds no domain (RFC 3986 §3.2.2).
+func hostName(host string) string { return strings.TrimSuffix(strings.ToLower(hostOnly(host)), ".") }
 
 // hostOnly removes the port and the brackets of an IPv6 address.
 func hostOnly(host string) string {

@@ -22,10 +22,14 @@ func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
 		{"", "billing.svc.test:7410", "/", "billing"},
 		{"", "BILLING.SVC.TEST", "/", "billing"},
 		{"", "billing.eu.svc.test", "/", "billing"},
+		{"", "billing.svc.test.", "/", "billing"},
+		{"", "billing.svc.test.:7410", "/", "billing"},
+		{"", "billing.svc.test..", "/", ""},
 		{"", ".svc.test", "/", ""},
 		{"", "svc.test", "/", ""},
 		{"", "shop.test", "/pay/1", "billing"},
 		{"", "shop.test:80", "/other", "web"},
+		{"", "shop.test.", "/pay/1", "billing"},
 		{"", "elsewhere.test", "/files/a", "files"},
 		{"", "[::1]:7410", "/files/a", "files"},
 		{"", "elsewhere.test", "/", ""},
@@ -44,7 +48,7 @@ func TestTheServiceIsNamedByHeaderThenHostThenRoute(t *testing.T) {
 func TestAHostWithoutADotNamesTheServiceIfThatIsConfigured(t *testing.T) {
 	n := namer{whole: true, routes: []Route{{PathPrefix: "/files/", Service: "files"}}}
 	for host, want := range map[string]string{
-		"billing": "billing", "Billing:7410": "billing", "billing.test": "files", "[::1]:7410": "files", "10.0.0.1": "files",
+		"billing": "billing", "Billing:7410": "billing", "billing.": "billing", "billing.test": "files", "": "files", "[::1]:7410": "files", "10.0.0.1": "files",
 	} {
 		r := httptest.NewRequest("GET", "/files/a", nil)
 		r.Host = host
@@ -58,7 +62,7 @@ func TestAHostWithoutADotNamesTheServiceIfThatIsConfigured(t *testing.T) {
 func FuzzServiceName(f *testing.F) {
 	for _, c := range [][3]string{
 		{"", "billing.svc.test:7410", "/"}, {"", "BILLING.eu.svc.test", "/"}, {"", ".svc.test", "/"}, {"", "[::1]:80", "/files/"},
-		{"echo", "billing.svc.test", "/"}, {"", "shop.test:", "/pay"}, {"", "a..svc.test", "/pay/"}, {"", "[a.svc.test]", ""},
+		{"echo", "billing.svc.test", "/"}, {"", "shop.test:", "/pay"}, {"", "a..svc.test", "/pay/"}, {"", "[a.svc.test]", ""}, {"", "a.svc.test.:80", "/"},
 	} {
 		f.Add(c[0], c[1], c[2])
 	}
@@ -72,7 +76,7 @@ func FuzzServiceName(f *testing.F) {
 			r.Header[wire.ServiceHeader] = []string{header}
 		}
 		got := namer{suffix: ".svc.test", routes: routes}.service(r)
-		name := strings.ToLower((&url.URL{Host: host}).Hostname())
+		name := strings.TrimSuffix(strings.ToLower((&url.URL{Host: host}).Hostname()), ".")
 		want := ""
 		switch labels, under := strings.CutSuffix(name, ".svc.test"); {
 		case header != "":

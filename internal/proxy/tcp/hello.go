@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/internal/wire"
@@ -84,7 +85,65 @@ func readHello(conn net.Conn) (hello, *helloError) {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(seen.failed, io.EOF):
 		return h, &helloError{reasonNoHello, err}
 	}
+	if h.serverName = dottedName(h.raw); h.serverName != "" {
+		return h, nil
+	}
 	return h, &helloError{reasonNotTLS, err}
+}
+
+// dottedName returns the server name of a ClientHello that ends with a dot, without the dot. Such a
+// name is the same (RFC 3986 §3.2.2). Clients send it although RFC 6066 §3 forbids the dot, and
+// package crypto/tls refuses the ClientHello for it.
+func dottedName(raw []byte) string {
+	const handshake, clientHello, serverName = 22, 1, 0
+	var message cursor
+	for records := cursor(raw); len(records) > 0; {
+		if records[0] != handshake {
+			return ""
+		}
+		records.take(3)
+		message = append(message, records.vector(2)...)
+	}
+	if len(message) == 0 || message[0] != clientHello {
+		return ""
+	}
+	message.take(1 + 3 + 2 + 32) // kind, length, version, random
+	message.vector(1)            // session
+	message.vector(2)            // cipher suites
+	message.vector(1)            // compression
+	for extensions := message.vector(2); len(extensions) >= 4; {
+		kind, body := extensions.take(2), extensions.vector(2)
+		if kind[0] != 0 || kind[1] != serverName {
+			continue
+		}
+		names := body.vector(2)
+		names.take(1)
+		name, dotted := strings.CutSuffix(string(names.vector(2)), ".")
+		if dotted && isName(name) {
+			return name
+		}
+		return ""
+	}
+	return ""
+}
+
+// cursor reads a message of TLS from its beginning. What is missing reads as empty.
+type cursor []byte
+
+func (c *cursor) take(n int) cursor {
+	n = min(n, len(*c))
+	taken := (*c)[:n:n]
+	*c = (*c)[n:]
+	return taken
+}
+
+// vector takes bytes behind their number, which has size bytes.
+func (c *cursor) vector(size int) cursor {
+	n := 0
+	for _, b := range c.take(size) {
+		n = n<<8 | int(b)
+	}
+	return c.take(n)
 }
 
 // isName reports whether the text has only characters of host names.

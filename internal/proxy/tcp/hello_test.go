@@ -66,14 +66,17 @@ func TestAClientHelloGivesTheServerNameAndStaysWhole(t *testing.T) {
 	half := len(body) / 2
 	record := func(b []byte) []byte { return append([]byte{22, 3, 1, byte(len(b) >> 8), byte(len(b))}, b...) }
 	split := append(record(body[:half]), record(body[half:])...)
+	dotted := bytes.Replace(raw, []byte("db.example.com"), []byte("db.example.co."), 1)
 	for name, c := range map[string]struct {
 		all  [][]byte
 		want string
 	}{
-		"in one piece":   {[][]byte{raw}, "db.example.com"},
-		"byte by byte":   {single, "db.example.com"},
-		"in two records": {[][]byte{split}, "db.example.com"},
-		"of TLS 1.1":     {[][]byte{old}, "DB.example.com"},
+		"with a dot at the end":                 {[][]byte{dotted}, "db.example.co"},
+		"with a dot at the end, in two records": {[][]byte{append(record(dotted[5:105]), record(dotted[105:])...)}, "db.example.co"},
+		"in one piece":                          {[][]byte{raw}, "db.example.com"},
+		"byte by byte":                          {single, "db.example.com"},
+		"in two records":                        {[][]byte{split}, "db.example.com"},
+		"of TLS 1.1":                            {[][]byte{old}, "DB.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := &script{pieces: slices.Clone(c.all)}
@@ -94,21 +97,24 @@ func TestAClientHelloGivesTheServerNameAndStaysWhole(t *testing.T) {
 func TestWhatIsNoClientHelloWithANameIsRefusedWithAReason(t *testing.T) {
 	raw := helloOf(t, &tls.Config{ServerName: "db.example.com"})
 	crooked := bytes.Replace(raw, []byte("db.example.com"), []byte("db.ex\r\nple.com"), 1)
+	dots := bytes.Replace(raw, []byte("db.example.com"), []byte("db.\r\nample.co."), 1)
 	endless := []byte{22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff}
 	for name, c := range map[string]struct {
 		sent []byte
 		want string
 	}{
-		"nothing":                    {nil, reasonNoHello},
-		"a part":                     {raw[:len(raw)-1], reasonNoHello},
-		"HTTP":                       {[]byte("GET / HTTP/1.1\r\nHost: db.example.com\r\n\r\n"), reasonNotTLS},
-		"zeros":                      {make([]byte, 1<<20), reasonNotTLS},
-		"a record that is too large": {append(endless, make([]byte, 1<<20)...), reasonNotTLS},
-		"many empty records":         {bytes.Repeat([]byte{22, 3, 1, 0, 0}, 1<<16), reasonNotTLS},
-		"without a server name":      {helloOf(t, &tls.Config{InsecureSkipVerify: true}), reasonNoServerName},
-		"for an address":             {helloOf(t, &tls.Config{ServerName: "10.0.0.1"}), reasonNoServerName},
-		"with a line break":          {crooked, reasonNotTLS},
-		"with a very long name":      {helloOf(t, &tls.Config{ServerName: strings.Repeat("a", 300) + ".example.com"}), reasonNotTLS},
+		"nothing":                     {nil, reasonNoHello},
+		"a part":                      {raw[:len(raw)-1], reasonNoHello},
+		"HTTP":                        {[]byte("GET / HTTP/1.1\r\nHost: db.example.com\r\n\r\n"), reasonNotTLS},
+		"zeros":                       {make([]byte, 1<<20), reasonNotTLS},
+		"a record that is too large":  {append(endless, make([]byte, 1<<20)...), reasonNotTLS},
+		"many empty records":          {bytes.Repeat([]byte{22, 3, 1, 0, 0}, 1<<16), reasonNotTLS},
+		"without a server name":       {helloOf(t, &tls.Config{InsecureSkipVerify: true}), reasonNoServerName},
+		"for an address":              {helloOf(t, &tls.Config{ServerName: "10.0.0.1"}), reasonNoServerName},
+		"with a line break":           {crooked, reasonNotTLS},
+		"with a dot and a line break": {dots, reasonNotTLS},
+		"a part, with a dot":          {bytes.Replace(raw, []byte("db.example.com"), []byte("db.example.co."), 1)[:len(raw)-1], reasonNoHello},
+		"with a very long name":       {helloOf(t, &tls.Config{ServerName: strings.Repeat("a", 300) + ".example.com"}), reasonNotTLS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pieces [][]byte
@@ -132,6 +138,7 @@ func FuzzHello(f *testing.F) {
 	f.Add(helloOf(f, &tls.Config{ServerName: "db.example.com"}))
 	f.Add(helloOf(f, &tls.Config{InsecureSkipVerify: true}))
 	f.Add(helloOf(f, &tls.Config{ServerName: "a.b", MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}))
+	f.Add(bytes.Replace(helloOf(f, &tls.Config{ServerName: "db.example.com"}), []byte("example.com"), []byte("example.co."), 1))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		conn := &script{pieces: [][]byte{sent, nil}}
