@@ -60,9 +60,9 @@ type Config struct {
 	// no latency has been measured. More than 0, default 10 ms.
 	BaselineLatency time.Duration
 
-	// MaxEviction limits how long a peer is not a candidate after an eviction or a failed
-	// connection: min(MaxEviction, 2^k s), times 0.5 to 1, for the k-th time in a row. At
-	// least 1 s, default 30 s.
+	// MaxEviction limits how long a peer is not a candidate after an eviction for its
+	// health: min(MaxEviction, 2^k s), times 0.5 to 1, for the k-th time in a row. After a
+	// failed connection k is always 1. At least 1 s, default 30 s.
 	MaxEviction time.Duration
 
 	// MaxAge is how long a peer keeps its place. Then a successor is drawn, which may be a

@@ -117,12 +117,17 @@ func TestEverySettingChangesBehaviour(t *testing.T) {
 		return places(cfg)
 	}
 	out := func(cfg Config) any {
-		r := newRig(t, cfg)
-		for i := range 20 {
-			r.refuse[fmt.Sprint("r", i)] = true
+		r := newRig(t, cfg).update(relays(2))
+		for k := 0; ; k++ {
+			for range 4 {
+				r.to("r1", selection.Failure, 0)
+			}
+			if out := r.peer("r1").OutUntil.Sub(r.now); k == 7 {
+				return out > 30*time.Second
+			} else {
+				r.wait(out + time.Second)
+			}
 		}
-		r.update(relays(2)).wait(10 * time.Minute)
-		return r.peer("r1").OutUntil.Sub(r.now) > 30*time.Second || len(r.told(ConnectFailed)) < 30
 	}
 	// ranked counts rankings in an hour in which nothing happens.
 	ranked := func(cfg Config) any {

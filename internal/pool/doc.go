@@ -43,6 +43,9 @@
 //     the events.
 //   - Every [Lease] is released exactly once. The caller reports the outcome of the
 //     request first; a lease without a report does not affect the health of its peer.
+//   - While no peer is connected and a request waits, no peer is evicted: each is connected
+//     to, one that has just refused after ReplenishMin to ReplenishMax. So a request fails
+//     for lack of a connection only if no peer accepts one.
 //   - The last connected peer is never evicted for its health. No peer is evicted for
 //     failures while the others fail in the same way, because the fault is then
 //     elsewhere.

@@ -29,6 +29,8 @@ type ticket struct {
 	Peer Peer
 	// Ready is false while the connection is being opened; the request waits for it.
 	Ready bool
+	// First is set if the connection would be the only one to the peer.
+	First bool
 }
 
 // Acquire is [Pool.Acquire] without the wait. Give the place back with Release.
@@ -37,10 +39,13 @@ func (t *table) Acquire(r Request, now time.Time) (ticket, error) {
 	if len(t.peers) == 0 {
 		return ticket{}, ErrNoPeers
 	}
-	excluded := func(m *member) bool { return slices.Contains(r.Exclude, m.peer.ID) }
+	if len(t.primaries) == 0 {
+		t.neededAt, t.sooner = t.now, true
+	}
+	excluded := func(p *peer) bool { return slices.Contains(r.Exclude, p.ID) }
 	var bound *peer
 	if r.Key != "" {
-		if bound = t.bindings.find(r.Key, t.now); bound != nil && !excluded(bound.member) {
+		if bound = t.bindings.find(r.Key, t.now); bound != nil && !excluded(bound) {
 			if l := bound.member.ready(t.cfg.Streams); l != nil {
 				return t.take(l), nil
 			}
@@ -57,7 +62,7 @@ func (t *table) Acquire(r Request, now time.Time) (ticket, error) {
 		for i := range t.primaries {
 			at := (t.turn + i) % len(t.primaries)
 			m := t.primaries[at]
-			if excluded(m) {
+			if excluded(m.peer) {
 				continue
 			}
 			full = true
@@ -87,9 +92,9 @@ func (t *table) Bound(key string, now time.Time) (id string, bound bool) {
 
 // acquireElsewhere acquires a place for a request that no primary can take: at a backup, or
 // at a peer that is being connected.
-func (t *table) acquireElsewhere(excluded func(*member) bool) (ticket, error) {
+func (t *table) acquireElsewhere(excluded func(*peer) bool) (ticket, error) {
 	for _, m := range t.backups {
-		if excluded(m) {
+		if excluded(m.peer) {
 			continue
 		}
 		if l := m.ready(t.cfg.Streams); l != nil {
@@ -98,7 +103,7 @@ func (t *table) acquireElsewhere(excluded func(*member) bool) (ticket, error) {
 	}
 	waiting := false
 	for _, m := range t.joining {
-		if excluded(m) {
+		if excluded(m.peer) {
 			continue
 		}
 		waiting = true
@@ -111,7 +116,8 @@ func (t *table) acquireElsewhere(excluded func(*member) bool) (ticket, error) {
 		return ticket{}, errNotYet
 	case len(t.primaries) > 0:
 		return ticket{}, ErrExcluded
-	case t.vacancies() > 0 && len(t.eligible()) > 0:
+	case t.vacancies() > 0 && len(t.eligible()) > 0,
+		slices.ContainsFunc(t.evicted, func(p *peer) bool { return p.links < t.cfg.MaxPerPeer && !excluded(p) }): // see recall
 		return ticket{}, errNotYet
 	}
 	return ticket{}, t.unavailable()
@@ -120,7 +126,7 @@ func (t *table) acquireElsewhere(excluded func(*member) bool) (ticket, error) {
 func (t *table) take(l *link) ticket {
 	l.inFlight++
 	l.peer.requests++
-	return ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open}
+	return ticket{Link: l.id, Peer: l.peer.Peer, Ready: l.open, First: !l.open && !l.member.connected()}
 }
 
 // Report reports how a request ended and its latency. Call it at most once per ticket,
@@ -157,6 +163,9 @@ func (t *table) Release(tk ticket, now time.Time) {
 	if l == nil {
 		return // it was never opened
 	}
+	if !l.open {
+		l.peer.requests-- // it has waited only
+	}
 	l.inFlight--
 	switch {
 	case l.inFlight > 0:
@@ -165,7 +174,7 @@ func (t *table) Release(tk ticket, now time.Time) {
 		t.drop(l)
 	default:
 		l.idleAt = t.now
-		t.idled = t.idled || len(l.member.links) > 1
+		t.sooner = t.sooner || len(l.member.links) > 1
 	}
 }
 
@@ -302,8 +311,9 @@ func (p *Pool[C]) settle(now time.Time) (closing []C) {
 // primary with room, or of one to which another connection may be opened. Backups are used
 // if there is no primary or the request excludes all of them.
 //
-// If no connection is open yet but one is expected, Acquire waits until ctx ends, but not
-// longer than Request.Patience or ConnectTimeout. Errors wrap one of those of this package,
+// If no connection is open, Acquire waits until ctx ends, but not longer than
+// Request.Patience or ConnectTimeout, and not if every peer has refused. Meanwhile evicted
+// peers are connected to as well. Errors wrap one of those of this package,
 // or that of ctx.
 func (p *Pool[C]) Acquire(ctx context.Context, r Request) (*Lease[C], error) {
 	l, reason, err := p.acquire(ctx, r)
@@ -315,7 +325,9 @@ func (p *Pool[C]) Acquire(ctx context.Context, r Request) (*Lease[C], error) {
 }
 
 func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason string, _ error) {
-	var failed error // the last error of a connection that this request waited for
+	var failed error   // the last error of a connection that this request waited for
+	var calls []string // the peers of these connections, if they would have been the first
+	var held ticket    // the place on a connection that is being opened
 	var patience <-chan time.Time
 	wait := p.cfg.ConnectTimeout
 	if r.Patience > 0 {
@@ -323,15 +335,17 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 	}
 	for {
 		if ctx.Err() != nil {
+			p.finish(func(now time.Time) { p.table.Release(held, now) })
 			return nil, rejectedCancelled, waitError(context.Cause(ctx), failed)
 		}
-		ticket, c, changed, err := p.try(r)
-		if err == nil && ticket.Ready {
-			return &Lease[C]{pool: p, conn: c.conn, ticket: ticket, start: time.Now()}, "", nil
+		tk, c, changed, err := p.try(r, held)
+		if err == nil && tk.Ready {
+			return &Lease[C]{pool: p, conn: c.conn, ticket: tk, start: time.Now()}, "", nil
 		}
 		if err != nil && !errors.Is(err, errNotYet) {
 			return nil, reasonOf(err), errors.Join(err, failed)
 		}
+		held = tk
 		if patience == nil {
 			timer := time.NewTimer(wait)
 			defer timer.Stop()
@@ -339,40 +353,55 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 		}
 		var ready chan struct{}
 		if err == nil {
-			ready, changed = c.ready, nil
+			ready = c.ready
+		}
+		select {
+		case <-ready:
+		case <-changed: // perhaps another connection is open
+		case <-ctx.Done():
+			continue
+		case <-patience:
+			p.finish(func(now time.Time) { p.table.Release(held, now) })
+			return nil, rejectedTimeout, waitError(fmt.Errorf("%w: waited %v for a connection", ErrUnavailable, wait), failed)
 		}
 		select {
 		case <-ready:
 			if c.err == nil {
-				return &Lease[C]{pool: p, conn: c.conn, ticket: ticket, start: time.Now()}, "", nil
+				return &Lease[C]{pool: p, conn: c.conn, ticket: tk, start: time.Now()}, "", nil
 			}
-			failed = fmt.Errorf("pool: connecting to %s (%s): %w", ticket.Peer.ID, ticket.Peer.Address, c.err)
-			r.Exclude = append(slices.Clip(r.Exclude), ticket.Peer.ID)
-			continue
-		case <-changed:
-			continue
-		case <-ctx.Done():
-			err, reason = context.Cause(ctx), rejectedCancelled
-		case <-patience:
-			err, reason = fmt.Errorf("%w: waited %v for a connection", ErrUnavailable, wait), rejectedTimeout
+			held = ticket{}
+			failed = fmt.Errorf("pool: connecting to %s (%s): %w", tk.Peer.ID, tk.Peer.Address, c.err)
+			if calls = append(calls, tk.Peer.ID); !tk.First || count(calls, tk.Peer.ID) == maxCalls {
+				r.Exclude = append(slices.Clip(r.Exclude), tk.Peer.ID)
+			}
+		default:
 		}
-		if ready != nil {
-			p.finish(func(now time.Time) { p.table.Release(ticket, now) })
-		}
-		return nil, reason, waitError(err, failed)
 	}
 }
 
-// try calls table.Acquire once. If there is no ticket yet, the caller tries again when
-// changed is closed.
-func (p *Pool[C]) try(r Request) (tk ticket, c *conn[C], changed <-chan struct{}, err error) {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return ticket{}, nil, nil, ErrClosed
+func count(list []string, s string) (n int) {
+	for _, other := range list {
+		if other == s {
+			n++
+		}
 	}
+	return n
+}
+
+// maxCalls is how often a request waits for the first connection to a peer that refuses. A
+// relay that has just started may refuse once; a pool calls no more often than every
+// ReplenishMin.
+const maxCalls = 3
+
+// try calls table.Acquire once, in exchange for the place held, if any. If there is no ticket
+// that is ready, the caller tries again when changed is closed.
+func (p *Pool[C]) try(r Request, held ticket) (tk ticket, c *conn[C], changed <-chan struct{}, err error) {
+	p.mu.Lock()
 	now := time.Now()
-	tk, err = p.table.Acquire(r, now)
+	p.table.Release(held, now) // without effect for none
+	if err = ErrClosed; !p.closed {
+		tk, err = p.table.Acquire(r, now)
+	}
 	closing := p.settle(now)
 	c, changed = p.conns[tk.Link], p.changed
 	p.mu.Unlock()

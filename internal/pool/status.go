@@ -39,8 +39,9 @@ type peer struct {
 
 	requests, failures uint64 // since the peer was added
 
-	evictions    int       // k: consecutive evictions and failed connections
+	evictions    int       // k: consecutive evictions for its health
 	evictedUntil time.Time // end of the eviction, zero if the peer is not evicted
+	recallAt     time.Time // after a failed connection, the earliest time of the next one
 	reason       string    // why it was evicted last
 }
 

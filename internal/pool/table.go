@@ -37,7 +37,9 @@ type table struct {
 	opens  []opening
 	closes []linkID
 	events []Event
-	idled  bool // a connection became idle, which may make Step due earlier than Next
+	sooner bool // Step may be due earlier than Next
+
+	neededAt time.Time // when a request last found that no peer is connected
 }
 
 // newTable checks the configuration and returns a table without peers.
@@ -140,6 +142,7 @@ func (t *table) addPeer(p Peer) *peer {
 func (t *table) Step(now time.Time) actions {
 	t.advance(now)
 	t.readmit()
+	t.recall()
 	if !t.rankAt.After(t.now) {
 		t.rank(byHealth)
 		t.rankAt = t.now.Add(t.cfg.RefreshInterval + t.between(0, t.cfg.RefreshJitter))
@@ -164,7 +167,7 @@ func (t *table) Step(now time.Time) actions {
 		}
 	}
 	a := actions{Open: t.opens, Close: t.closes, Events: t.events, Next: t.next()}
-	t.opens, t.closes, t.events, t.idled = nil, nil, nil, false
+	t.opens, t.closes, t.events, t.sooner = nil, nil, nil, false
 	// Leave out connections that were dropped before the caller has seen them.
 	a.Open = slices.DeleteFunc(a.Open, func(o opening) bool {
 		_, wanted := t.links[o.Link]
@@ -181,7 +184,7 @@ func (t *table) Tried() bool {
 // pending reports whether there are actions or events that Step has not returned yet, or
 // an earlier Next.
 func (t *table) pending() bool {
-	return t.idled || len(t.opens)+len(t.closes)+len(t.events) > 0
+	return t.sooner || len(t.opens)+len(t.closes)+len(t.events) > 0
 }
 
 // shut drains all connections and removes all peers, without events.
@@ -202,6 +205,32 @@ func (t *table) readmit() {
 		if !p.evictedUntil.After(t.now) {
 			t.endEviction(p)
 			t.note(Event{Kind: Readmitted, Peer: p.ID})
+		}
+	}
+	if len(t.evicted) != before {
+		t.rank(byHealth)
+	}
+}
+
+// needed reports whether requests wait because no peer is connected. A request that waits asks
+// again after each event, and every evicted peer has an event within ReplenishMax.
+func (t *table) needed() bool {
+	return len(t.primaries) == 0 && !t.neededAt.IsZero() && !t.neededAt.Add(t.cfg.ReplenishMax).Before(t.now)
+}
+
+// recall ends the evictions and waits while requests wait and no peer is connected: any peer
+// is better than none. Only a peer that could not be connected to a moment ago is not called
+// again before its recallAt.
+func (t *table) recall() {
+	if !t.needed() {
+		return
+	}
+	t.due = nil
+	before := len(t.evicted)
+	for _, p := range slices.Clone(t.evicted) {
+		if !p.recallAt.After(t.now) {
+			t.endEviction(p)
+			t.note(Event{Kind: Readmitted, Peer: p.ID, Detail: "requests wait and no peer is connected"})
 		}
 	}
 	if len(t.evicted) != before {
@@ -363,7 +392,7 @@ func (t *table) OpenFailed(id linkID, err error, now time.Time) {
 		} else {
 			t.scheduleFill()
 		}
-		t.evictPeer(m.peer, fmt.Sprintf("connecting failed: %v", err))
+		t.setAside(m.peer, fmt.Sprintf("connecting failed: %v", err))
 		t.rank(byHealth)
 	case l.renews:
 		t.postpone(m, Stale)
@@ -403,7 +432,7 @@ func (t *table) Lost(id linkID, err error, now time.Time) {
 	}
 	why := fmt.Sprintf("connection lost: %v", err)
 	if t.now.Sub(l.openedAt) < minLife {
-		t.evictPeer(m.peer, why)
+		t.setAside(m.peer, why)
 	}
 	t.removeMember(m, Lost, why)
 	t.rank(byHealth)
@@ -413,8 +442,21 @@ func (t *table) Lost(id linkID, err error, now time.Time) {
 // candidate.
 func (t *table) evictPeer(p *peer, why string) {
 	p.evictions++
+	t.evictFor(p, p.evictions, why)
+}
+
+// setAside evicts a peer that could not be connected to, always for the time of a first
+// eviction. Until it accepts a connection it gets no request that could fail. It is in the
+// list of peers, so it is alive for others: with a longer time the pool would notice late
+// that it accepts connections again.
+func (t *table) setAside(p *peer, why string) {
+	t.evictFor(p, 1, why)
+	p.recallAt = t.now.Add(t.between(t.cfg.ReplenishMin, t.cfg.ReplenishMax))
+}
+
+func (t *table) evictFor(p *peer, k int, why string) {
 	p.reason = why
-	p.evictedUntil = t.now.Add(outlier.Eviction(p.evictions, t.cfg.MaxEviction, t.unit()))
+	p.evictedUntil = t.now.Add(outlier.Eviction(k, t.cfg.MaxEviction, t.unit()))
 	t.evicted = append(t.evicted, p)
 }
 
@@ -507,6 +549,9 @@ func (t *table) next() time.Time {
 	}
 	for _, p := range t.evicted {
 		sooner(p.evictedUntil)
+		if t.needed() {
+			sooner(p.recallAt)
+		}
 	}
 	for _, d := range t.due {
 		sooner(d)

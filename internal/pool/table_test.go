@@ -407,7 +407,7 @@ func TestAPeerThatRefusesIsNotCalledInACircleAndAnotherTakesThePlace(t *testing.
 		all.refuse[p.ID] = true
 	}
 	all.update(relays(3))
-	_, err := all.Acquire(Request{}, all.now)
+	_, err := all.Acquire(Request{Exclude: []string{"r1", "r2", "r3"}}, all.now)
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "tried again in") {
 		t.Errorf("no peer accepts connections: %v", err)
 	}

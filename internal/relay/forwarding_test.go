@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,8 +13,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -254,5 +258,65 @@ func TestACallThatFailsAtAnotherRelayGetsAStatusOfGRPC(t *testing.T) {
 		if resp.StatusCode != 200 || resp.Header.Get("Grpc-Status") != "14" || resp.Header.Get("Grpc-Message") == "" || len(body) > 0 || resp.Header.Get(wire.FailedHeader) != "" {
 			t.Errorf("%s: %d %v %s", first.id, resp.StatusCode, resp.Header, body)
 		}
+	}
+}
+
+// refusePeers closes the listener for other relays. The returned function opens it again at
+// the same address.
+func (r *runningRelay) refusePeers(t *testing.T) (accept func()) {
+	t.Helper()
+	_ = r.peer.server.Close()
+	return func() {
+		t.Helper()
+		socket, err := net.Listen("tcp", r.PeerAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &listener{name: "peer", socket: socket}
+		server.serveClients(&r.cfg, newConnMetrics(prometheus.NewRegistry()), downstream.Config{Handler: r.withFacts(&r.peerFront)})
+		done := make(chan struct{})
+		go func() { defer close(done); _ = server.server.Serve(socket) }()
+		t.Cleanup(func() { _ = server.server.Close(); <-done })
+	}
+}
+
+// A relay refuses the gate for some time and works again. Then the other relays stop in
+// order, and it is the only one.
+func TestAGateLosesNoRequestWhenTheOnlyRelayLeftHasRefusedConnections(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n, " relays"), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			for range n {
+				f.relay(func(*Settings) {})
+			}
+			gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+			f.echo("w1")
+			for _, r := range f.relays {
+				r.settled(t, "echo", 1)
+			}
+			gate.await(t, "all primaries", func() bool {
+				d := gate.forwarding(t)
+				return d.Forwarding != nil && len(d.Forwarding.Primaries) == n
+			})
+			refused := f.relays[0]
+			of := func() api.Peer {
+				peers := gate.forwarding(t).Peers
+				return peers[slices.IndexFunc(peers, func(p api.Peer) bool { return p.Node == refused.id })]
+			}
+			sent, stop := gate.keepAsking(t)
+			accept := refused.refusePeers(t)
+			gate.await(t, "an eviction", func() bool { return t.Failed() || of().State == "evicted" })
+			accept()
+			for _, r := range f.relays[1:n] {
+				if err := r.stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := sent.Load()
+			gate.await(t, "requests", func() bool { return t.Failed() || sent.Load() >= before+50 })
+			stop()
+		})
 	}
 }
