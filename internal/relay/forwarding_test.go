@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -130,6 +131,10 @@ func TestAGateLosesNoRequestWhenARelayDiesOrLeavesAndABackupIsPromoted(t *testin
 	gate.await(t, "more load", more())
 	stop()
 
+	line := regexp.MustCompile(`level=(INFO|WARN) msg="relay to forward to: evicted" service=echo relay=` + victim + ` role=primary reason=[a-z_]+ detail="`)
+	if !line.MatchString(gate.log.String()) {
+		t.Errorf("not in the log: %v", line)
+	}
 	_, metrics := gate.api(t, "/metrics", nil)
 	for _, line := range []string{"ringway_pool_promotions_total 0\n", `ringway_pool_evictions_total{reason="lost"} 0` + "\n", `ringway_pool_evictions_total{reason="removed"} 0` + "\n"} {
 		if strings.Contains(metrics, line) {

@@ -1,12 +1,16 @@
 package routing
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -35,5 +39,23 @@ ringway_selection_evictions_total{reason="latency"} 0
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A thousand services lose a relay at the same time.
+func TestEvictionsOfRelaysAreLoggedWithTheirReasonAndNotByTheThousand(t *testing.T) {
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	f := &forwarding{logger: logger, lines: loglimit.New(logger), ctx: t.Context()}
+	for range 1000 {
+		f.logEvent("echo", pool.Event{Kind: pool.Evicted, Peer: "r1", Role: pool.Primary, Reason: pool.Removed, Detail: "it is not a peer any more"})
+	}
+	f.lines.Stop()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if want := `level=INFO msg="relay to forward to: evicted" service=echo relay=r1 role=primary reason=removed`; !strings.Contains(lines[0], want) {
+		t.Errorf("got %s, want %s", lines[0], want)
+	}
+	if n := len(lines); n != loglimit.Lines+1 || !strings.HasSuffix(lines[n-1], "count=990") {
+		t.Errorf("%d lines, the last is %s", n, lines[n-1])
 	}
 }

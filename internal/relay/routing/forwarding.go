@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/membership"
@@ -28,6 +29,7 @@ type forwarding struct {
 	cfg     pool.Config
 	metrics *pool.Metrics
 	logger  *slog.Logger
+	lines   *loglimit.Limiter
 	pools   *pools
 
 	mu   sync.Mutex                    // guards hops; never held during calls of others
@@ -39,8 +41,8 @@ type forwarding struct {
 }
 
 // newForwarding uses pool.DefaultConfig unless cfg.Forwarding is set.
-func newForwarding(cfg Config, owner *pools) (*forwarding, error) {
-	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
+func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwarding, error) {
+	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, lines: lines, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
 	if f.cfg.Primaries == 0 {
 		f.cfg = pool.DefaultConfig()
 	}
@@ -118,22 +120,29 @@ func (r *Router) publish(s *Service, next *Route) error {
 	return nil
 }
 
-// logEvent logs an event of a relay. With thousands of services only evictions for failures or
-// latency are logged as warnings.
+// logEvent logs an event of a relay. With thousands of services only evictions are logged
+// above debug, as few as lines allows: all of them lose a relay at the same time.
 func (f *forwarding) logEvent(service string, e pool.Event) {
 	level := slog.LevelDebug
-	if e.Kind == pool.Evicted && slices.Contains([]pool.Reason{pool.ErrorRate, pool.ConsecutiveFailures, pool.Latency}, e.Reason) {
-		level = slog.LevelWarn
+	if e.Kind == pool.Evicted {
+		level = slog.LevelInfo
+		if slices.Contains([]pool.Reason{pool.ErrorRate, pool.ConsecutiveFailures, pool.Latency}, e.Reason) {
+			level = slog.LevelWarn
+		}
 	}
 	if !f.logger.Enabled(f.ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("service", service), slog.String("relay", e.Peer), slog.String("role", e.Role.String()),
-		slog.String("reason", string(e.Reason)), slog.String("detail", e.Detail)}
+	attrs := []any{"service", service, "relay", e.Peer, "role", e.Role.String(), "reason", string(e.Reason), "detail", e.Detail}
 	if e.Err != nil {
-		attrs = append(attrs, slog.Any("err", e.Err))
+		attrs = append(attrs, "err", e.Err)
 	}
-	f.logger.LogAttrs(f.ctx, level, "relay to forward to: "+e.Kind.String(), attrs...)
+	message := "relay to forward to: " + e.Kind.String()
+	if level == slog.LevelDebug {
+		f.logger.Log(f.ctx, level, message, attrs...)
+		return
+	}
+	f.lines.Log(level, message, attrs...)
 }
 
 // peers returns the relays of a plan that requests can be forwarded to.

@@ -188,7 +188,7 @@ var errStopped = errors.New("routing: the router has stopped")
 // Router follows the catalogue and publishes routes.
 type Router struct {
 	cfg     Config
-	lines   *loglimit.Limiter // for the lines about offers
+	lines   *loglimit.Limiter // for the lines about offers and about evictions of relays
 	updates *prometheus.CounterVec
 	leftOut *prometheus.CounterVec
 	own     ownListeners
@@ -262,7 +262,7 @@ func New(cfg Config) (*Router, error) {
 	if r.links, err = newLinks(r.pools, r.lines, cfg); err != nil {
 		return nil, err
 	}
-	if r.forwarding, err = newForwarding(cfg, r.pools); err != nil {
+	if r.forwarding, err = newForwarding(cfg, r.lines, r.pools); err != nil {
 		return nil, err
 	}
 	if r.choosing, err = newChoosing(cfg); err != nil {
