@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // sessionBackend has tunnels that echo, a stream that does not end, and requests that
@@ -139,6 +142,90 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	if n := observed.Series(t, r.cfg.Registry, "ringway_relay_sessions_ended_total")[""]; n != 5 {
 		t.Errorf("%v sessions are counted", n)
 	}
+}
+
+// A call whose messages follow each other without a pause is as likely cut off within a write
+// as between two.
+func TestCallsOfAStoppingRelayAreUnavailableAndOtherStreamsAreCut(t *testing.T) {
+	t.Parallel()
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/unanswered" {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		for {
+			if _, err := io.WriteString(w, "a message"); err != nil || http.NewResponseController(w).Flush() != nil {
+				return
+			}
+			if r.URL.Path == "/one" {
+				<-r.Context().Done()
+			}
+		}
+	}))
+	backend.Config.Protocols = new(http.Protocols)
+	backend.Config.Protocols.SetUnencryptedHTTP2(true)
+	backend.Start()
+	t.Cleanup(backend.Close)
+	offer := service("echo", backend)
+	offer.Protocol = advertise.H2C
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.DrainTimeout = 10 * time.Millisecond; s.SessionDrainTimeout = s.DrainTimeout })
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+	f.worker("w1", offer)
+	r.settled(t, "echo", 1)
+	gate.settled(t, "echo", 1)
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
+	transport := &http.Transport{Protocols: backend.Config.Protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	var clients sync.WaitGroup
+	for _, first := range []*runningRelay{r, gate} {
+		for kind, ends := range map[string]map[string]string{
+			"application/grpc": {"/one": "200 and messages, then 14", "/many": "200 and messages, then 14", "/unanswered": "200, then 14"},
+			"text/plain":       {"/one": "200 and messages, then an error", "/unanswered": "504"},
+		} {
+			for path, want := range ends {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+first.IngressAddr()+path, strings.NewReader("x"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set(wire.ServiceHeader, "echo")
+				req.Header.Set("Content-Type", kind)
+				begun := make(chan struct{})
+				clients.Go(func() {
+					resp, err := transport.RoundTrip(req)
+					close(begun)
+					if err != nil {
+						t.Errorf("%s %s of a client of %s: %v", kind, path, first.id, err)
+						return
+					}
+					defer func() { _ = resp.Body.Close() }()
+					got := fmt.Sprint(resp.StatusCode)
+					n, err := io.Copy(io.Discard, resp.Body)
+					if n > 0 && resp.StatusCode == http.StatusOK {
+						got += " and messages"
+					}
+					if status := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); status != "" {
+						got += ", then " + status
+					}
+					if err != nil {
+						got += ", then an error"
+					}
+					if got != want {
+						t.Errorf("%s %s of a client of %s: %s, want %s", kind, path, first.id, got, want)
+					}
+				})
+				if path != "/unanswered" {
+					<-begun
+				}
+			}
+		}
+	}
+	r.await(t, "all requests", func() bool { return r.InFlight() == 10 })
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	clients.Wait()
 }
 
 func TestARequestWithoutAnAnswerAtTheEndOfItsDrainIsLogged(t *testing.T) {

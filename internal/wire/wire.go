@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -53,6 +54,13 @@ const (
 	FailedFull   = "full"
 	FailedSent   = "sent"
 )
+
+// CallType reports whether a Content-Type is that of gRPC. Of the other types that begin alike,
+// that of gRPC-Web has its trailers in the body.
+func CallType(value string) bool {
+	const kind = "application/grpc"
+	return strings.HasPrefix(value, kind) && (len(value) == len(kind) || value[len(kind)] == '+' || value[len(kind)] == ';')
+}
 
 // UpgradeTCP is the value of Upgrade in a request for a TCP session between relays and
 // sidecars. After the 101 both directions carry the bytes of the session.

@@ -124,3 +124,19 @@ func TestCallsOfGRPCGetAStatusOfGRPCForTheFailuresOfRelays(t *testing.T) {
 		}
 	})
 }
+
+// A reset would be INTERNAL to clients of gRPC, which they do not repeat. Any other client must
+// see that the answer is not whole.
+func TestACallWhoseServiceGoesWithinTheAnswerIsUnavailable(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		for path, want := range map[string]string{"/call-cut": "200 over h2c, then 14", "/page-cut": "200 over h2c, then a reset"} {
+			w.faults++
+			f := w.frames(t)
+			f.service = "h2c"
+			f.request(t, 1, true, "POST", path, "content-type", "application/grpc", "te", "trailers")
+			if got := f.whole(t, 1); got != want {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
+		}
+	})
+}

@@ -253,7 +253,7 @@ func serve() (*service, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	s := &service{addr: ln.Addr().String(), h2c: h2c.Addr().String(), ln: ln, wrote: make(chan struct{}, 1)}
-	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "over h2c") })}
+	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(overH2C)}
 	s.web.Protocols.SetUnencryptedHTTP2(true)
 	s.done.Go(func() { _ = s.web.Serve(h2c) })
 	s.done.Go(func() {
@@ -275,6 +275,18 @@ func serve() (*service, error) {
 		}
 	})
 	return s, nil
+}
+
+// overH2C answers over HTTP/2.
+func overH2C(w http.ResponseWriter, r *http.Request) {
+	if path := r.URL.Path; strings.HasPrefix(path, "/call") {
+		w.Header().Set("Content-Type", "application/grpc")
+	}
+	_, _ = io.WriteString(w, "over h2c")
+	if strings.HasSuffix(r.URL.Path, "-cut") {
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // end closes everything that the service has.

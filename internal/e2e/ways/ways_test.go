@@ -342,6 +342,40 @@ func (f *frames) answer(t *testing.T, stream uint32, name string) (status, value
 	}
 }
 
+// whole describes the answer on a stream: its status, its body and how it ends, with the status
+// of gRPC if that is in trailers.
+func (f *frames) whole(t *testing.T, stream uint32) (text string) {
+	t.Helper()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if frame.Header().StreamID != stream {
+			continue
+		}
+		switch frame := frame.(type) {
+		case *http2.RSTStreamFrame:
+			return text + ", then a reset"
+		case *http2.DataFrame:
+			text += string(frame.Data())
+		case *http2.MetaHeadersFrame:
+			if text == "" {
+				text = frame.PseudoValue("status") + " "
+				break
+			}
+			for _, field := range frame.RegularFields() {
+				if field.Name == "grpc-status" {
+					text += ", then " + field.Value
+				}
+			}
+		}
+		if ended, ok := frame.(interface{ StreamEnded() bool }); ok && ended.StreamEnded() {
+			return text
+		}
+	}
+}
+
 func TestAnswersWithoutABodyReachClientsOverHTTP2(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		f := w.frames(t)

@@ -4,7 +4,8 @@
 //
 // Promise: a request is carried at most once to an endpoint that may have acted on it,
 // unless repeating it is safe. Every answer of this relay itself is JSON with a code that
-// names who has to act. Overload is refused immediately and never queued. Overload means
+// names who has to act. A call of gRPC gets a status of gRPC instead, in trailers if its
+// answer breaks off. Overload is refused immediately and never queued. Overload means
 // that more requests of a service are in flight than this relay carries, or that more wait
 // for their answers than its endpoints complete in time, which package overload decides.
 //

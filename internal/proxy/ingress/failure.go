@@ -43,6 +43,7 @@ type failure struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 
 	detail     string        // added to Text for operators: it may name workers, addresses and certificates
+	callStatus string        // of gRPC; empty means that of Code
 	retryAfter time.Duration // Retry-After, rounded up; 0 means none
 }
 
@@ -79,7 +80,11 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 	}
 	switch {
 	case h.cfg.Hop:
-		w.Header()[wire.FailedHeader] = []string{string(f.Code)}
+		code := f.Code
+		if f.callStatus == unavailable {
+			code = wire.CodeUpstreamFailed // the other relay takes it for a call of gRPC only
+		}
+		w.Header()[wire.FailedHeader] = []string{string(code)}
 	case isCall(r):
 		f.writeCall(w, exposed)
 		return http.StatusOK, 0
@@ -89,13 +94,15 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 
 // isCall reports whether r is a call of gRPC.
 func isCall(r *http.Request) bool {
-	const kind = "application/grpc"
 	if r.ProtoMajor != 2 {
 		return false
 	}
 	types := r.Header["Content-Type"]
-	return len(types) == 1 && strings.HasPrefix(types[0], kind) && (len(types[0]) == len(kind) || types[0][len(kind)] == '+' || types[0][len(kind)] == ';')
+	return len(types) == 1 && wire.CallType(types[0])
 }
+
+// unavailable is the status of gRPC for what the client may repeat.
+const unavailable = "14"
 
 // callStatus has the status of gRPC for each code: what the client may repeat is
 // UNAVAILABLE (14), the limits are RESOURCE_EXHAUSTED (8), a lack of time is
@@ -110,18 +117,23 @@ var callStatus = map[wire.Code]string{
 
 // writeCall sends the answer to a call: a head alone, which gRPC calls Trailers-Only.
 func (f failure) writeCall(w http.ResponseWriter, exposed bool) {
-	text := f.Text
-	if exposed {
-		text = f.details()
-	}
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
-	h.Set("Grpc-Status", cmp.Or(callStatus[f.Code], "14")) // a later release may have more codes
-	h.Set("Grpc-Message", callMessage(text))
+	f.setCallStatus(h, "", exposed)
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", f.retryAfterSeconds())
 	}
 	w.WriteHeader(http.StatusOK)
+}
+
+// setCallStatus sets the fields with the status of a call, whose names begin with a prefix.
+func (f failure) setCallStatus(h http.Header, prefix string, exposed bool) {
+	text := f.Text
+	if exposed {
+		text = f.details()
+	}
+	h.Set(prefix+"Grpc-Status", cmp.Or(f.callStatus, callStatus[f.Code], unavailable)) // a later release may have more codes
+	h.Set(prefix+"Grpc-Message", callMessage(text))
 }
 
 // callMessage encodes a text for Grpc-Message.

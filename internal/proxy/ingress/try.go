@@ -208,11 +208,14 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 			t.finished(outcomeAborted, now-t.began)
 			t.circuitOutcome = selection.Failure
 		}
+		if t.endCall(result, &f) {
+			return "", false
+		}
 		// The status line is already sent: only a broken connection shows the client that
 		// the rest is missing.
 		panic(http.ErrAbortHandler)
 	case f.stopped:
-		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, Service: t.service.Name}, now)
+		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
 		return "", false
 	case f.client:
 		if t.r.Context().Err() == nil { // the client is still there and waits for an answer
@@ -227,6 +230,30 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 		return "", false
 	}
 	return f.reason, true
+}
+
+// callEndTime is how long a client may take to read the rest of a call that this relay ends.
+const callEndTime = time.Second
+
+// endCall ends the answer to a call of gRPC that has broken off with a status in its trailers:
+// clients repeat what is UNAVAILABLE, and take a reset for INTERNAL. It returns false if the
+// answer is no such answer, has its status already, or has no reader. As with errors, the
+// relay that has the client does this: the others see a failure of their endpoint in a reset.
+func (t *try) endCall(result *upstream.Result, a *attempt) bool {
+	cfg := &t.handler.cfg
+	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || a.client && result.Silent == upstream.SilentNone {
+		return false
+	}
+	f := failure{Text: "the answer broke off before its end", detail: a.Error(), callStatus: unavailable}
+	switch {
+	case a.stopped:
+		f.Text, f.detail = "this relay stops, and the answer had not ended", ""
+	case result.Silent != upstream.SilentNone:
+		f.Text = "the answer was ended because nothing moved for the progress timeout"
+	}
+	_ = http.NewResponseController(t.w).SetWriteDeadline(time.Now().Add(callEndTime)) // without it the server waits longer
+	f.setCallStatus(t.w.Header(), http.TrailerPrefix, t.exposed)
+	return true
 }
 
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.

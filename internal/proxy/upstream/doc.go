@@ -30,8 +30,8 @@
 //
 // Rules:
 //   - The handler must not change r or w while Carry runs.
-//   - After an error with Committed the handler must panic with
-//     http.ErrAbortHandler, because the client has received a part of the answer.
+//   - After an error with Committed the handler must panic with http.ErrAbortHandler, because
+//     the client has received a part of the answer, or end a call of gRPC with trailers.
 //   - At most maxDials HTTP/1.1 connections are opened at a time. Requests that find
 //     none idle wait in order, each until its deadline, and take the first that becomes
 //     free or is opened. A connection whose request was served or cancelled meanwhile

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -31,15 +32,19 @@ func (c overPipe) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c.Conn, bufio.NewReadWriter(bufio.NewReader(c.Conn), bufio.NewWriter(c.Conn)), nil
 }
 
-// inMemory is a pool of an endpoint that switches protocols where that is asked for, and
-// answers nothing else.
+// inMemory is a pool of an endpoint that switches protocols where that is asked for, begins an
+// answer to a POST, and answers nothing else.
 func inMemory(t *testing.T, sessions *Sessions) *Pool {
 	t.Helper()
 	p, err := NewPool(Config{Address: "service:80", Sessions: sessions, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
-			if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil && r.Header.Get("Upgrade") != "" {
+			switch r, err := http.ReadRequest(bufio.NewReader(far)); {
+			case err != nil:
+			case r.Header.Get("Upgrade") != "":
 				_, _ = io.WriteString(far, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			case r.Method == http.MethodPost:
+				_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun")
 			}
 			_, _ = io.Copy(io.Discard, far)
 			_ = far.Close()
@@ -115,6 +120,64 @@ func TestADrainEndsRequestsWithTheirTimeAndSessionsEvenlyOverTheRestOfTheirs(t *
 				pool.Close()
 				running.Wait()
 			})
+		})
+	}
+}
+
+// deaf is a client that reads nothing for some time.
+type deaf struct {
+	*httptest.ResponseRecorder
+	reads <-chan struct{}
+	cut   chan struct{}
+}
+
+func (d deaf) Write(b []byte) (int, error) {
+	select {
+	case <-d.reads:
+		return d.ResponseRecorder.Write(b)
+	case <-d.cut:
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
+func (d deaf) SetWriteDeadline(time.Time) error {
+	select {
+	case <-d.cut:
+	default:
+		close(d.cut)
+	}
+	return nil
+}
+
+// What was read of an answer is written, so that the handler can end it in order.
+func TestTheEndOfASessionLetsAWriteToTheClientEndWithinASecond(t *testing.T) {
+	for _, late := range []time.Duration{closeGrace / 2, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			sessions := &Sessions{}
+			pool := inMemory(t, sessions)
+			var running sync.WaitGroup
+			reads := make(chan struct{})
+			client := deaf{httptest.NewRecorder(), reads, make(chan struct{})}
+			var ended time.Time
+			running.Go(func() {
+				_, err := pool.Carry(client, httptest.NewRequest(http.MethodPost, "/", nil), &Exchange{})
+				if ended = time.Now(); !errors.Is(err, ErrStopped) {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			began := time.Now()
+			reading := time.AfterFunc(late, func() { close(reads) })
+			if n := sessions.End(1); n != 1 {
+				t.Errorf("%d sessions have ended", n)
+			}
+			running.Wait()
+			whole := client.Body.String() == "begun"
+			if after := ended.Sub(began); whole != (late < closeGrace) || after > closeGrace+sessionTick || after < min(late, closeGrace) {
+				t.Errorf("a client that reads after %v got %q by %v", late, client.Body, after)
+			}
+			reading.Stop()
+			pool.Close()
 		})
 	}
 }

@@ -110,8 +110,8 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Sent() bool { return e.sent }
 
 // Committed reports whether the response head was already written to the client. The
-// caller must then abort the client's connection with panic(http.ErrAbortHandler), and
-// never retry.
+// caller must then abort the client's connection with panic(http.ErrAbortHandler), or end a
+// call of gRPC with a status in its trailers, and never retry.
 func (e *Error) Committed() bool { return e.committed }
 
 // Client reports whether the client is the cause: its request was malformed, its body

@@ -88,7 +88,9 @@ type Result struct {
 	// Failed is the endpoint's value of wire.FailedHeader, empty if absent. The client never
 	// gets the field.
 	Failed string
-	// CallStatus is the endpoint's grpc-status over HTTP/2, empty if absent.
+	// Call reports whether the answer, over HTTP/2, is one of gRPC. CallStatus is the endpoint's
+	// grpc-status there, empty if absent.
+	Call       bool
 	CallStatus string
 	// Dropped reports whether OnHead refused the response.
 	Dropped bool

@@ -430,6 +430,8 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 			retryAfter = true
 		case failedName:
 			s.res.Failed = f.Value
+		case "content-type":
+			s.res.Call = wire.CallType(f.Value)
 		case "grpc-status": // of an answer without a body
 			s.res.CallStatus = f.Value
 		}

@@ -271,14 +271,24 @@ func (g *progress) cut(because error) {
 	if g.tunnel != nil {
 		_ = g.tunnel.SetDeadline(expiredDeadline)
 	} else {
-		client := http.NewResponseController(g.w)
-		if g.writing.Load() {
-			_ = client.SetWriteDeadline(expiredDeadline) // over HTTP/2 this resets the stream
-		}
-		if g.inline.Load() {
-			_ = client.SetReadDeadline(expiredDeadline)
-		}
+		g.cutClient()
 	}
+	g.cutEndpoint(because)
+}
+
+// cutClient ends what an exchange without a tunnel waits for from its client.
+func (g *progress) cutClient() {
+	client := http.NewResponseController(g.w)
+	if g.writing.Load() {
+		_ = client.SetWriteDeadline(expiredDeadline) // over HTTP/2 this resets the stream
+	}
+	if g.inline.Load() {
+		_ = client.SetReadDeadline(expiredDeadline)
+	}
+}
+
+// cutEndpoint ends what an exchange waits for from its endpoint.
+func (g *progress) cutEndpoint(because error) {
 	if g.c != nil {
 		g.c.cancelled = true
 		_ = g.c.SetDeadline(expiredDeadline)

@@ -165,12 +165,17 @@ func (p *Pool) awaitFrame(g *progress) bool {
 	return g.stopping && g.c != nil && !hasPassed(g.endBy) && g.c.SetReadDeadline(g.endBy) == nil
 }
 
-// endStopped ends an exchange for Sessions; the watch repeats it in every round. For a
-// tunnel only the reads from the endpoint end, immediately or after the current frame of a
-// WebSocket: the bytes that were read are written first, and then a close frame.
+// endStopped ends an exchange for Sessions; the watch repeats it in every round. Of an answer
+// that has begun, and of a tunnel, only the reads from the endpoint end at first, for a
+// WebSocket after its current frame: the bytes that were read are written first, and then the
+// end that the handler can give the answer, or a close frame. A client that does not read them
+// in time is cut off.
 func (g *progress) endStopped() {
 	if g.tunnel == nil {
-		g.cut(ErrStopped)
+		if !g.answering.Load() || hasPassed(g.endBy) {
+			g.cutClient()
+		}
+		g.cutEndpoint(ErrStopped)
 		return
 	}
 	if g.c != nil {
