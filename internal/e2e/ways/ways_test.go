@@ -116,6 +116,8 @@ var malformed = map[string]string{
 	"a coding that is unknown":       "POST /poison HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
 	"a name with a space":            "GET /poison HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nX : a\r\n\r\n",
 	"a line end without CR":          "GET /poison HTTP/1.1\nHost: a\nRingway-Service: odd\n\n",
+	"a host that is none":            "GET /poison HTTP/1.1\r\nHost: a:80:90\r\nRingway-Service: odd\r\n\r\n",
+	"a user in the target":           "GET http://u:p@a/poison HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n",
 	"an expectation that is unknown": "POST /poison HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 3\r\nExpect: other\r\n\r\nabc",
 }
 

@@ -25,6 +25,9 @@ const (
 	readBuffer = 4 << 10
 	// keptBuffer is the largest buffer that is returned to the pool.
 	keptBuffer = 64 << 10
+	// maxEmptyLines bounds the empty lines in front of a request. Some clients send one behind
+	// a body.
+	maxEmptyLines = 4
 	// lingerTime is how long a client may take to read the last answer of a connection from
 	// which not everything was read. Closed at once, the client would get a reset instead.
 	lingerTime = 500 * time.Millisecond
@@ -254,8 +257,14 @@ func (c *conn) readHead() (int, *fault) {
 	if c.first {
 		from = phaseNew
 	}
-	if c.from == c.to && !c.await() {
-		return 0, nil
+	empty := 0
+	for { // a connection on which only empty lines arrive is idle
+		if c.from == c.to && !c.await() {
+			return 0, nil
+		}
+		if empty += c.skipEmptyLines(maxEmptyLines - empty); c.from < c.to {
+			break
+		}
 	}
 	if !c.enter(from, phaseHead) {
 		return 0, nil
@@ -263,9 +272,12 @@ func (c *conn) readHead() (int, *fault) {
 	c.server.cfg.ConnState(c.nc, http.StateActive)
 	c.begin()
 	for next := 0; ; {
+		if n := c.skipEmptyLines(maxEmptyLines - empty); n > 0 { // its two bytes came one after the other
+			empty, next = empty+n, 0
+		}
 		n, after, err := http1.HeadEnd(c.in[c.from:c.to], next)
 		switch limit := c.server.cfg.MaxHead; {
-		case c.first && bytes.Equal(c.in[c.from:min(c.to, c.from+len(preface))], preface) && c.tls == nil:
+		case c.first && empty == 0 && bytes.Equal(c.in[c.from:min(c.to, c.from+len(preface))], preface) && c.tls == nil:
 			c.end()
 			c.serveHTTP2(phaseHead)
 			return 0, nil
@@ -283,6 +295,15 @@ func (c *conn) readHead() (int, *fault) {
 			return 0, nil
 		}
 	}
+}
+
+// skipEmptyLines skips at most limit empty lines and returns how many there were (RFC 9112 §2.2).
+func (c *conn) skipEmptyLines(limit int) (n int) {
+	for n < limit && c.to-c.from >= 2 && c.in[c.from] == '\r' && c.in[c.from+1] == '\n' {
+		c.from += 2
+		n++
+	}
+	return n
 }
 
 // await waits for bytes, and holds no buffer meanwhile if it can. It returns false if the

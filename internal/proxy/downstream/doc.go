@@ -3,7 +3,9 @@
 //
 // Its promise: a request reaches the handler as net/http would present it, or is refused.
 // What RFC 9112 or net/http refuses is refused here too, with the exceptions of the package
-// http1 for chunked bodies. An idle HTTP/1.1 connection over TCP, and one whose
+// http1 for chunked bodies. Unlike net/http, it skips up to four empty lines in front of a request
+// (RFC 9112 §2.2), serves a later version of HTTP/1 as HTTP/1.1 (RFC 9110 §2.5), and refuses a
+// host that no name or address has. An idle HTTP/1.1 connection over TCP, and one whose
 // request was read, holds no buffer for reading. A request costs one read and one write of the
 // connection.
 //
@@ -38,8 +40,8 @@
 //   - A client that closes its sending side while its request is answered counts as gone,
 //     as in net/http: most clients close both sides at once, and the two cannot be
 //     distinguished.
-//   - A request with two framings is refused, and so are folded lines, lines without CR and
-//     Transfer-Encoding in HTTP/1.0.
+//   - A request with two framings is refused, and so are folded lines, lines without CR,
+//     Transfer-Encoding in HTTP/1.0 and a user in the target.
 //   - A connection from whose request not everything was read ends with the answer, and the
 //     client gets half a second to read it.
 //   - Answers are not guessed: no Content-Type is added. A Date is.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -108,12 +109,18 @@ func (x *comparison) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.difference = x.compare(r, body, next)
 }
 
+// leadingLines are the empty lines that net/http does not skip.
+var leadingLines = regexp.MustCompile("^(\r\n){1,4}")
+
 // netHTTP reads the input with net/http, with the checks that its server makes and that
 // http.ReadRequest does not.
 func (x *comparison) netHTTP() (r *http.Request, body, next []byte, err error) {
-	x.theirs.Reset(bytes.NewReader(x.input))
+	x.theirs.Reset(bytes.NewReader(leadingLines.ReplaceAll(x.input, nil)))
 	if r, err = http.ReadRequest(x.theirs); err != nil {
 		return nil, nil, nil, err
+	}
+	if r.ProtoMajor == 1 && r.ProtoMinor > 1 { // served as 1.1
+		r.Proto, r.ProtoMinor = "HTTP/1.1", 1
 	}
 	for name, values := range r.Header {
 		if !httpguts.ValidHeaderFieldName(name) {

@@ -182,6 +182,10 @@ func (x *exchange) parse() bool {
 	}
 	delete(x.header, "Host") // equal to the authority
 	r.Header = x.header
+	if !http1.ValidHost(r.Host) {
+		x.refuse(badRequest(errHost))
+		return false
+	}
 	if f := x.target(head); f != nil {
 		x.refuse(f)
 		return false

@@ -96,6 +96,20 @@ func value(h *http2.Head, name string) string {
 	return ""
 }
 
+func TestAnAuthorityOverHTTP2ThatIsNoHostIsRefused(t *testing.T) {
+	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(describe)})
+	c := streamsTo(t, own)
+	for authority, want := range map[string]int{
+		"a.example.:80": 200, "[::1]": 200, "[::1": 400, "]": 400, "a:b": 400, "a:80:90": 400, "a..b:99999": 400, "a%00b": 400, "a,b": 400,
+	} {
+		fields := request("GET", "/")
+		fields[2].Value = authority
+		if head, body, err := exchange(t, c, fields); err != nil || head.Status != want || want == 400 && !strings.Contains(body, `"code":"bad_request"`) {
+			t.Errorf("%s: %d %q, %v, want %d", authority, head.Status, body, err, want)
+		}
+	}
+}
+
 func TestAHandlerGetsARequestOverHTTP2AsFromNetHTTP(t *testing.T) {
 	reference := httptest.NewUnstartedServer(http.HandlerFunc(describe))
 	reference.Config.Protocols = new(http.Protocols)

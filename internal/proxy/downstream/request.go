@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -31,7 +29,8 @@ const (
 	errRequestLine = http1.Malformed("bad request line")
 	errTarget      = http1.Malformed("bad request target")
 	errNoHost      = http1.Malformed("HTTP/1.1 needs exactly one Host header")
-	errHost        = http1.Malformed("bad Host header")
+	errHost        = http1.Malformed("bad host")
+	errUser        = http1.Malformed("a user in the request target")
 	errExpect      = http1.Malformed("Expect is not 100-continue")
 )
 
@@ -184,16 +183,15 @@ func (c *conn) parseRequestLine(line string) *fault {
 	if !ok || !spaced || !http1.ValidToken(method) || target == "" || !http1.ValidTarget(target) {
 		return badRequest(errRequestLine)
 	}
-	switch proto {
-	case "HTTP/1.1":
-		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
-	case "HTTP/1.0":
-		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
-	default:
-		if _, _, ok := http.ParseHTTPVersion(proto); ok {
-			return &fault{http.StatusHTTPVersionNotSupported, http1.ErrVersion}
-		}
+	switch major, minor, ok := http.ParseHTTPVersion(proto); {
+	case !ok:
 		return badRequest(errRequestLine)
+	case major != 1:
+		return &fault{http.StatusHTTPVersionNotSupported, http1.ErrVersion}
+	case minor == 0:
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
+	default: // a later one is served as the latest that is known (RFC 9110 §2.5)
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	}
 	r.Method, r.RequestURI = method, target
 	if c.plainTarget(target) {
@@ -208,8 +206,13 @@ func (c *conn) parseRequestLine(line string) *fault {
 	if err != nil {
 		return badRequest(errTarget)
 	}
-	if authority {
+	switch {
+	case parsed.User != nil:
+		return badRequest(errUser) // it would be lost (RFC 9110 §4.2.4)
+	case authority:
 		parsed.Scheme = ""
+	case parsed.Host == "" && (parsed.Scheme == "http" || parsed.Scheme == "https"):
+		return badRequest(errHost) // RFC 9110 §4.2.1
 	}
 	r.URL = parsed
 	return nil
@@ -256,7 +259,7 @@ func (c *conn) host() *fault {
 	if len(hosts) > 1 || len(hosts) == 0 && r.ProtoMinor == 1 {
 		return badRequest(errNoHost)
 	}
-	if len(hosts) == 1 && !httpguts.ValidHostHeader(hosts[0]) {
+	if len(hosts) == 1 && !http1.ValidHost(hosts[0]) || !http1.ValidHost(r.URL.Host) {
 		return badRequest(errHost)
 	}
 	if r.Host = r.URL.Host; r.Host == "" && len(hosts) == 1 {

@@ -13,7 +13,9 @@ const (
 	oneFraming   = "a request with two framings ends at two places (RFC 9112 §6.1)"
 	noChunks10   = "framing that HTTP/1.0 does not know must be treated as faulty (RFC 9112 §6.1)"
 	status400    = "net/http answers 501; the request is malformed to us"
-	minorVersion = "only HTTP/1.0 and HTTP/1.1 exist"
+	minorVersion = "a later version is served as HTTP/1.1 (RFC 9110 §2.5), which the handler sees"
+	emptyLines   = "empty lines in front of a request are skipped (RFC 9112 §2.2); net/http skips one behind a POST only"
+	hosts        = "no host has such a name or port; another reader may see another host"
 	shortLengths = "18 digits are enough, and leave no overflow"
 	shortChunks  = "15 digits are enough, and leave no overflow"
 	silence      = "the client has ended its side within the head: net/http answers 400, which few would read"
@@ -52,10 +54,13 @@ var table = []row{
 	{"blank at the end", line("GET / HTTP/1.1 "), "400", ""},
 	{"tab instead of blanks", line("GET\t/\tHTTP/1.1"), "400", ""},
 	{"tab in the target", line("GET /a\tb HTTP/1.1"), "400", ""},
-	{"leading empty line", "\r\n" + line("GET / HTTP/1.1"), "400", ""},
-	{"two leading empty lines", "\r\n\r\n" + line("GET / HTTP/1.1"), "400", ""},
+	{"leading empty line", "\r\n" + line("GET / HTTP/1.1"), ok, emptyLines},
+	{"four leading empty lines", "\r\n\r\n\r\n\r\n" + line("GET / HTTP/1.1"), ok, emptyLines},
+	{"five leading empty lines", "\r\n\r\n\r\n\r\n\r\n" + line("GET / HTTP/1.1"), "400", ""},
+	{"only empty lines", "\r\n\r\n", closed, silence},
+	{"a CR in front", "\r" + line("GET / HTTP/1.1"), "400", ""},
 	{"leading LF", "\n" + line("GET / HTTP/1.1"), "400", ""},
-	{"empty line after a POST", post("Content-Length: 1", "x") + "\r\n" + line("GET /2 HTTP/1.1"), ok, "net/http skips an empty line behind a POST, a tolerance for browsers of the 1990s"},
+	{"empty line after a POST", post("Content-Length: 1", "x") + "\r\n" + line("GET /2 HTTP/1.1"), ok, ""},
 	{"NUL in the request line", line("GET /\x00 HTTP/1.1"), "400", ""},
 	{"DEL in the target", line("GET /\x7f HTTP/1.1"), "400", ""},
 	{"CR in the target", line("GET /\rx HTTP/1.1"), "400", ""},
@@ -72,8 +77,11 @@ var table = []row{
 	// Versions.
 	{"HTTP/1.0", line("GET / HTTP/1.0"), ok, ""},
 	{"HTTP/1.0 without Host", "GET / HTTP/1.0\r\n\r\n", ok, ""},
-	{"HTTP/1.2", line("GET / HTTP/1.2"), "505", minorVersion},
-	{"HTTP/1.9", line("GET / HTTP/1.9"), "505", minorVersion},
+	{"HTTP/1.2", line("GET / HTTP/1.2"), ok, minorVersion},
+	{"HTTP/1.9", line("GET / HTTP/1.9"), ok, minorVersion},
+	{"HTTP/1.2 without Host", "GET / HTTP/1.2\r\n\r\n", "400", ""},
+	{"chunks in HTTP/1.2", "POST / HTTP/1.2\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", ok, minorVersion},
+	{"one behind HTTP/1.2", line("GET / HTTP/1.2") + line("GET /2 HTTP/1.1"), ok, minorVersion},
 	{"HTTP/0.9 in words", line("GET / HTTP/0.9"), "505", ""},
 	{"HTTP/2.0", line("GET / HTTP/2.0"), "505", ""},
 	{"HTTP/3.0", line("GET / HTTP/3.0"), "505", ""},
@@ -111,20 +119,24 @@ var table = []row{
 	{"absolute form with the same Host", line("GET http://a/c HTTP/1.1"), ok, ""},
 	{"absolute form without path", line("GET http://b HTTP/1.1"), ok, ""},
 	{"absolute form with a port", line("GET http://b:81/ HTTP/1.1"), ok, ""},
-	{"absolute form with a user", line("GET http://u:p@b/ HTTP/1.1"), ok, ""},
+	{"absolute form with a user", line("GET http://u:p@b/ HTTP/1.1"), "400", "the user would be lost (RFC 9110 §4.2.4)"},
+	{"absolute form with an empty user", line("GET http://@b/ HTTP/1.1"), "400", "the user would be lost (RFC 9110 §4.2.4)"},
 	{"absolute form of another scheme", line("GET ftp://b/ HTTP/1.1"), ok, ""},
-	{"absolute form without host", line("GET http:///c HTTP/1.1"), ok, ""},
+	{"absolute form without host", line("GET http:///c HTTP/1.1"), "400", "a URI of HTTP has a host (RFC 9110 §4.2.1)"},
 	{"absolute form with a bad port", line("GET http://b:x/ HTTP/1.1"), "400", ""},
 	{"absolute form with an IPv6 address", line("GET http://[::1]:80/ HTTP/1.1"), ok, ""},
 	{"absolute form with half an address", line("GET http://[::1/ HTTP/1.1"), "400", ""},
+	{"absolute form with a port that is too high", line("GET http://b:99999/ HTTP/1.1"), "400", hosts},
+	{"absolute form with an escape in the host", line("GET http://%c3%bc/ HTTP/1.1"), "400", hosts},
 	{"absolute form with a blank in the host", line("GET http://a%20b/ HTTP/1.1"), "400", ""},
 	{"absolute form without Host", "GET http://b/ HTTP/1.1\r\n\r\n", "400", ""},
-	{"opaque target", line("GET http:a HTTP/1.1"), ok, ""},
+	{"opaque target", line("GET http:a HTTP/1.1"), "400", "a URI of HTTP has a host (RFC 9110 §4.2.1)"},
 	{"scheme without a name", line("GET ://a HTTP/1.1"), "400", ""},
 	{"authority form", line("CONNECT b:443 HTTP/1.1"), ok, ""},
 	{"authority form without Host", "CONNECT b:443 HTTP/1.1\r\n\r\n", "400", "each request of HTTP/1.1 has a Host (RFC 9112 §3.2)"},
 	{"CONNECT without a target", line("CONNECT  HTTP/1.1"), "400", "a target has at least one byte (RFC 9112 §3.2)"},
 	{"CONNECT with a path", line("CONNECT /a HTTP/1.1"), ok, ""},
+	{"CONNECT with a user", line("CONNECT u@b:1 HTTP/1.1"), "400", "the user would be lost (RFC 9110 §4.2.4)"},
 	{"CONNECT with a bad port", line("CONNECT b:x HTTP/1.1"), "400", ""},
 	{"CONNECT with a length", "CONNECT b:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", ok, ""},
 	{"authority form of a GET", line("GET b:443 HTTP/1.1"), ok, ""},
@@ -143,7 +155,17 @@ var table = []row{
 	{"Host with a slash", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "400", ""},
 	{"Host with a user", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", "400", ""},
 	{"non-ASCII Host", "GET / HTTP/1.1\r\nHost: é\r\n\r\n", "400", ""},
-	{"Host list", "GET / HTTP/1.1\r\nHost: a,b\r\n\r\n", ok, ""},
+	{"Host list", "GET / HTTP/1.1\r\nHost: a,b\r\n\r\n", "400", hosts},
+	{"Host with a dot at the end", "GET / HTTP/1.1\r\nHost: a.b.:80\r\n\r\n", ok, ""},
+	{"Host with half an address", "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", "400", hosts},
+	{"Host of a bracket", "GET / HTTP/1.1\r\nHost: ]\r\n\r\n", "400", hosts},
+	{"Host with a port that is no number", "GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", "400", hosts},
+	{"Host with two ports", "GET / HTTP/1.1\r\nHost: a:80:90\r\n\r\n", "400", hosts},
+	{"Host with a port that is too high", "GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n", "400", hosts},
+	{"Host with an empty label", "GET / HTTP/1.1\r\nHost: a..b\r\n\r\n", "400", hosts},
+	{"Host with an escape", "GET / HTTP/1.1\r\nHost: a%00b\r\n\r\n", "400", hosts},
+	{"Host with only a port", "GET / HTTP/1.1\r\nHost: :80\r\n\r\n", "400", hosts},
+	{"bad Host of HTTP/1.0", "GET / HTTP/1.0\r\nHost: [::1\r\n\r\n", "400", hosts},
 	// Fields (§5).
 	{"blanks around a value", with("X:  \t a b \t "), ok, ""},
 	{"no blank before a value", with("X:a"), ok, ""},

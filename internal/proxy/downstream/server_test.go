@@ -1,6 +1,7 @@
 package downstream_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -60,6 +61,23 @@ func TestRequestsThatArriveTogetherAreAnsweredInOrder(t *testing.T) {
 			}
 			if _, body := c.answer("GET"); body != want {
 				t.Fatalf("answer %d in steps of %d is %q, want %q", i, step, body, want)
+			}
+		}
+	}
+}
+
+// Some clients send an empty line behind a body.
+func TestEmptyLinesBetweenRequestsAreSkipped(t *testing.T) {
+	l := serveMemory(t, downstream.Config{Handler: http.HandlerFunc(describe), MaxHead: headLimit})
+	for lines, want := range map[int]int{1: 3, 4: 3, 5: 1} { // beyond four the second request is refused
+		between := strings.Repeat("\r\n", lines)
+		for _, step := range []int{1, 3, 1000} {
+			c := newMemory([]byte(post("Content-Length: 1", "x")+between+line("GET /2 HTTP/1.1")+between+line("GET /3 HTTP/1.1")+"\r\n"), step)
+			l <- c
+			within(t, c.closed, "the end of the connection")
+			all := answers(t, bufio.NewReader(&c.written))
+			if want < 3 && (len(all) != want+1 || all[want] != "400") || want == 3 && (len(all) != 3 || !accepted(all[2])) {
+				t.Errorf("%d lines, in pieces of %d: %q", lines, step, all)
 			}
 		}
 	}
@@ -517,6 +535,7 @@ func TestConnectionsThatAreTooLateAreClosed(t *testing.T) {
 		"half a head":          {"GET / HTTP/1.1\r\n", 10 * time.Second, 1},
 		"a head in small bits": {"trickle", 10 * time.Second, 1},
 		"no second request":    {get, 2 * time.Minute, 0},
+		"an empty line, too":   {get + "\r\n", 2 * time.Minute, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

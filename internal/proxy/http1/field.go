@@ -23,7 +23,7 @@ const (
 	ErrCoding       = Malformed("Transfer-Encoding is not chunked")
 	ErrTrailerNames = Malformed("Trailer announces a framing field")
 	ErrTrailers     = Malformed("the trailers are too large")
-	ErrVersion      = Malformed("not HTTP/1.0 or HTTP/1.1")
+	ErrVersion      = Malformed("not HTTP/1.x")
 
 	errChunkLine     = Malformed("bad chunk size line")
 	errChunkTooLong  = Malformed("chunk size line too long")

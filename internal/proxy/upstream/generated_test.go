@@ -17,7 +17,7 @@ var stricter = []string{
 	"Transfer-Encoding is not chunked", // in HTTP/1.0, or where no body is allowed
 	"bad Content-Length",               // of more than 18 digits
 	"bad chunk size line",              // control bytes
-	"not HTTP/1.0 or HTTP/1.1",
+	"not HTTP/1.x",
 	"malformed response: bad status line", // more or other than three digits, several blanks, control bytes
 	"bad header name",                     // a blank before the colon
 	"Trailer announces a framing field",

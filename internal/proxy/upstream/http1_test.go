@@ -29,7 +29,7 @@ func TestMalformedHeadsNeverReachTheClient(t *testing.T) {
 		"long status":             "HTTP/1.1 2000 OK\r\n\r\n",
 		"not HTTP":                "SSH-2.0-OpenSSH_9.2\r\n\r\n",
 		"HTTP/2.0":                "HTTP/2.0 200 OK\r\n\r\n",
-		"HTTP/1.2":                "HTTP/1.2 200 OK\r\n\r\n",
+		"HTTP/1.x":                "HTTP/1.x 200 OK\r\n\r\n",
 		"empty first line":        "\r\nHTTP/1.1 200 OK\r\n\r\n",
 		"bare LF":                 "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
 		"bare CR":                 "HTTP/1.1 200 OK\r\nA: b\rC: d\r\nContent-Length: 0\r\n\r\n",
@@ -131,6 +131,7 @@ func TestOneConnectionServesManyRequests(t *testing.T) {
 		"length twice":        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
 		"chunked":             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nhe\r\n3 ;q=\"x\"\r\nllo\r\n0\r\n\r\n",
 		"HTTP/1.0 keep-alive": "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.2":            "HTTP/1.2 200 OK\r\nContent-Length: 5\r\n\r\nhello",
 		"no reason":           "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func CheckRequest(r *http.Request) error {
 	if !http1.ValidToken(r.Method) {
 		return errBadMethod
 	}
-	if !validHost(r.Host) {
+	if !http1.ValidHost(r.Host) {
 		return errBadHost
 	}
 	_, err := target(r)
@@ -43,16 +43,6 @@ func CheckFields(header http.Header) error {
 		}
 	}
 	return nil
-}
-
-func validHost(h string) bool {
-	for i := 0; i < len(h); i++ {
-		c := h[i]
-		if c <= ' ' || c >= 0x7f || c == '/' || c == '\\' || c == '@' || c == '?' || c == '#' || c == ',' {
-			return false
-		}
-	}
-	return true
 }
 
 // target returns the request target in origin form, or * for OPTIONS, with the bytes that the

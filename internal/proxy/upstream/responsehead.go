@@ -147,14 +147,8 @@ func (h *responseHead) parseStatusLine(line []byte) error {
 	if len(line) < len("HTTP/1.1 200") || string(line[:len(prefix)]) != prefix {
 		return h.statusLineError(line)
 	}
-	switch line[7] {
-	case '0':
-		h.http10 = true
-	case '1':
-	default:
-		return http1.ErrVersion
-	}
-	if line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
+	h.http10 = line[7] == '0' // a later version than 1.1 is read as 1.1 (RFC 9110 §2.5)
+	if line[7] < '0' || line[7] > '9' || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
 		return h.statusLineError(line)
 	}
 	for _, c := range line[9:12] {
