@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -147,7 +148,10 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	level, format := d.Log()
-	stderr := cmd.ErrOrStderr()
+	registry := prometheus.NewRegistry()
+	node.IgnoreBrokenPipes()
+	stderr := node.NewOutput(node.OutputConfig{Out: cmd.ErrOrStderr(), Registerer: registry})
+	defer stderr.Close()
 	least, err := node.ParseLevel(level)
 	if err != nil {
 		return err
@@ -157,6 +161,10 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	stderr.ReportTo(logger)
+	// Some libraries know only the standard logger, which must not wait for a reader either.
+	defer log.SetOutput(log.Writer())
+	log.SetOutput(stderr)
 	d.monitor = node.NewMonitor()
 	logger = d.monitor.Tap(logger)
 	banner := node.Banner{Title: d.Name + " " + node.Version(), Rows: d.Banner()}
@@ -166,7 +174,6 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	for _, warning := range d.Settings.Warnings() {
 		logger.Warn(warning)
 	}
-	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
 	if err := node.NewGossipSink(registry).Install(); err != nil {
 		return err
@@ -175,7 +182,10 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	signals := node.SignalConfig{Logger: logger, Exit: os.Exit}
+	signals := node.SignalConfig{Logger: logger, Exit: func(code int) {
+		stderr.Close()
+		os.Exit(code)
+	}}
 	notifier := node.NewNotifier(logger)
 	if r, ok := runner.(Reloader); ok {
 		signals.Reload = notifier.Reloading(r.Reload)
@@ -222,7 +232,9 @@ func Run(root *cobra.Command) int {
 	if problems, ok := errors.AsType[settings.Problems](err); ok {
 		said = problems.Error()
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), node.PrintableLines(said))
+	stderr := node.NewOutput(node.OutputConfig{Out: os.Stderr}) // a pipe that is not read must not prevent the end
+	fmt.Fprintf(stderr, "%s: %s\n", root.Name(), node.PrintableLines(said))
+	stderr.Close()
 	if errors.Is(err, ErrNothingMatched) {
 		return 2
 	}

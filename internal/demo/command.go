@@ -35,8 +35,12 @@ func Command() *cobra.Command {
 		if err := set.Load(settings.Sources{}); err != nil {
 			return err
 		}
-		cfg := Config{Settings: s, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
-		if file, ok := cfg.Stdout.(*os.File); ok && s.Output == outputTable && term.IsTerminal(int(file.Fd())) {
+		node.IgnoreBrokenPipes()
+		stdout, stderr := node.NewOutput(node.OutputConfig{Out: cmd.OutOrStdout()}), node.NewOutput(node.OutputConfig{Out: cmd.ErrOrStderr()})
+		defer stdout.Close()
+		defer stderr.Close()
+		cfg := Config{Settings: s, Stdout: stdout, Stderr: stderr}
+		if file, ok := cmd.OutOrStdout().(*os.File); ok && s.Output == outputTable && term.IsTerminal(int(file.Fd())) {
 			cfg.Terminal = file
 			if !cmd.Flags().Changed("kill-every") && s.Workers >= leastSurvive {
 				cfg.KillEvery = liveKillEvery

@@ -29,8 +29,8 @@ type Config struct {
 	Settings
 	// Stdout gets the table, or the report; Stderr all other output. Required.
 	Stdout, Stderr io.Writer
-	// Terminal is the terminal on which a table can be redrawn in place; nil: there is
-	// none.
+	// Terminal is the terminal behind Stdout, on which a table can be redrawn in place; nil:
+	// there is none.
 	Terminal *os.File
 }
 
@@ -76,7 +76,7 @@ func newDemo(cfg Config) *demo {
 	d.muted.out, d.display = cfg.Stderr, lineDisplay{d.progress}
 	if cfg.Terminal != nil {
 		d.ring = &logRing{}
-		d.muted.out, d.display = d.ring, newScreen(cfg.Terminal)
+		d.muted.out, d.display = d.ring, newScreen(cfg.Stdout, cfg.Terminal)
 	}
 	for place := range cfg.Workers {
 		d.workers = append(d.workers, workerID(place))

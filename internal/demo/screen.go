@@ -46,8 +46,9 @@ type screen struct {
 // shownEvents is how many events stay visible.
 const shownEvents = 4
 
-func newScreen(terminal *os.File) *screen {
-	return &screen{out: terminal, size: func() (int, int) {
+// newScreen returns a screen on a terminal to which out writes.
+func newScreen(out io.Writer, terminal *os.File) *screen {
+	return &screen{out: out, size: func() (int, int) {
 		width, height, err := term.GetSize(int(terminal.Fd()))
 		if err != nil || width <= 0 || height <= 0 { // some terminals do not report their size
 			return 80, 24

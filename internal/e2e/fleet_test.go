@@ -32,6 +32,7 @@ type fleet struct {
 	client  *client
 	slots   int
 	agent   []string // arguments of all workers
+	stdio   *os.File // of all members; nil: their output is kept
 	shared  *worker  // whose backend all workers offer; nil: each has its own
 	relays  []*relay
 	workers []*worker
@@ -81,6 +82,8 @@ type fleetConfig struct {
 	// Services are what the n-th worker offers, n from 1: the values of
 	// --service without the address, such as "echo" or "rpc;protocol=h2c".
 	Services func(n int) []string
+	// Stdio is the output of every member. Default: it is kept.
+	Stdio *os.File
 }
 
 // startFleet starts all members together, in no order: that is how fleets start.
@@ -90,7 +93,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	if cfg.Plain {
 		cfg.Binaries = plain(t)
 	}
-	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs}
+	f := &fleet{t: t, dir: t.TempDir(), client: newClient(t), slots: max(cfg.Slots, 1), agent: cfg.WorkerArgs, stdio: cfg.Stdio}
 	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: cluster, Environment: environment, Binaries: cfg.Binaries})
 	if cfg.Secure {
 		f.Security = newSecurity(t, f.dir)
@@ -114,7 +117,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 			r.tcp = freeAddr(t)
 			args = append(args, "--tcp-ingress", r.tcp+"="+cfg.TCP)
 		}
-		f.Start(r.Member, processConfig{OpenFiles: cfg.RelayFiles, Args: args})
+		f.Start(r.Member, processConfig{OpenFiles: cfg.RelayFiles, Args: args, Stdio: f.stdio})
 	}
 	if cfg.SharedBackend {
 		f.shared = f.startBackend("shared")
@@ -158,7 +161,7 @@ func (f *fleet) startAgent(w *worker, id string, services []string, more ...stri
 		name, options, _ := strings.Cut(s, ";")
 		args = append(args, "--service", strings.TrimSuffix(name+"="+w.backendAddr+";"+options, ";"))
 	}
-	f.Start(w.Member, processConfig{Args: args})
+	f.Start(w.Member, processConfig{Args: args, Stdio: f.stdio})
 }
 
 // awaitRange waits until every relay is ready, and sends to that number of workers of echo.

@@ -17,16 +17,19 @@
 //	   │        is its cause                    └─► done ─► exit 0
 //	   ├─ SIGHUP: reload, where the process can
 //	   ├─ ready, reloading, stopping: notifications to the service manager
-//	   ├─ log: JSON lines to a pipe, coloured text to a terminal
+//	   ├─ log ──► Output, a bounded queue ──► JSON lines to a pipe, coloured text to a terminal
 //	   ├─ memberlist ──► go-metrics (one for the whole process) ──► GossipSink ──► Prometheus
 //	   └─ admin: Access ──► GET /healthz, /readyz, /metrics,
 //	                            /api/v1/members, /api/v1/checksum, /api/v1/config, …
 //
 // # Rules
 //
-//   - Only [Signals] starts goroutines; the stop function it returns waits for them.
+//   - Only [Signals] and [NewOutput] start goroutines. The stop function that Signals returns
+//     waits for those of Signals, [Output.Close] for that of the Output.
 //   - Only main calls os.Exit: [Signals] is given the exit function.
-//   - A logger may be used by any number of goroutines; lines are never mixed.
+//   - A logger may be used by any number of goroutines; lines are never mixed. A daemon writes
+//     to standard output and standard error only through an [Output], because a pipe that is
+//     not read must block no goroutine. A panic is the exception.
 //   - Handlers only read immutable snapshots, so they need no lock and cannot delay the data
 //     plane.
 //   - On loopback a caller is accepted if the Host header is an address or a name of the

@@ -73,6 +73,9 @@ type Config struct {
 	// OpenFiles is the limit of open file descriptors, hard limit included. Default 0: that
 	// of the tests.
 	OpenFiles int
+	// Stdio is standard output and standard error of the process. Default: what it writes is
+	// kept for Output.
+	Stdio *os.File
 }
 
 func (c Config) name() string { return cmp.Or(c.Name, c.Binary) }
@@ -117,6 +120,9 @@ func Start(t testing.TB, cfg Config) *Process {
 func Launch(cfg Config) (*Process, error) {
 	p := &Process{Config: cfg, Done: make(chan struct{}), cmd: cfg.command()}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if cfg.Stdio != nil {
+		p.cmd.Stdout, p.cmd.Stderr = cfg.Stdio, cfg.Stdio
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.Name(), err)
 	}

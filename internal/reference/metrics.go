@@ -146,6 +146,7 @@ func workerMetrics(look func(*prometheus.Registry) error) error {
 func processMetrics() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(node.BuildInfo())
+	node.NewOutput(node.OutputConfig{Out: io.Discard, Registerer: reg}).Close()
 	node.NewGossipSink(reg)
 	return reg
 }

@@ -30,15 +30,22 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := run(ctx, os.Args[1:], logger); err != nil {
+	registry := prometheus.NewRegistry()
+	node.IgnoreBrokenPipes()
+	stderr := node.NewOutput(node.OutputConfig{Out: os.Stderr, Registerer: registry})
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	stderr.ReportTo(logger)
+	err := run(ctx, logger, registry)
+	if err != nil {
 		logger.Error("the control plane ended", "err", err)
+	}
+	stderr.Close()
+	if err != nil {
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, logger *slog.Logger) error {
-	registry := prometheus.NewRegistry()
+func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
 	if err := node.NewGossipSink(registry).Install(); err != nil {
 		return err
@@ -61,7 +68,7 @@ func run(ctx context.Context, args []string, logger *slog.Logger) error {
 	keys := set.String("gossip-keys", "", "file of gossip keys")
 	seeds := set.String("join", "", "addresses of members, separated by commas")
 	clients := set.String("clients", "", "fixed list of node ids, separated by commas; default: those with a stream")
-	if err := set.Parse(args); err != nil {
+	if err := set.Parse(os.Args[1:]); err != nil {
 		return err
 	}
 	member.Seeds = list(*seeds)
