@@ -11,6 +11,8 @@ FUZZTIME ?= 60s
 BENCH    ?= .
 # The race detector needs cgo and a C compiler; `make test-race RACE=` goes without.
 RACE     ?= -race
+# Set, `make test` leaves out what `make test-race` tests in the same way.
+RACED    ?=
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 12m
 
@@ -39,6 +41,14 @@ longest := ./internal/relay ./membership ./selection/router ./advertise
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations. test-long runs processes with it.
 unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+
+# What the race detector changes: it excludes tests of allocations, makes other tests smaller,
+# or selects other system calls.
+changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(history|peering|strategy|proxy/[a-z0-9]+|relay/requestlog|worker/sidecar)$$
+
+# The detector would have each process wait for a second at its end, for races in goroutines
+# that still run. Packages with goroutines have none left then, which goleak checks.
+race := $(if $(RACE),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0)
 
 # Modules for users of other libraries, also outside the workspace.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
@@ -76,13 +86,13 @@ demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends i
 .PHONY: test-long
 test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members, a million requests and answers
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
-	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
-	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
-	LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
+	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
+	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
+	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: test-full
 test-full: ## rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
-	LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
+	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build
 build: ## build the two binaries into bin/
@@ -91,7 +101,8 @@ build: ## build the two binaries into bin/
 .PHONY: test
 test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
-	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(longest) $$(go list $(packages) | grep -v /internal/e2e)
+	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) \
+		$(if $(RACED),$$(go list $(packages) | grep -v /internal/e2e | grep -E '$(unraced)|$(changed)'),$(longest) $$(go list $(packages) | grep -v /internal/e2e))
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The comparison with other systems is a separate module: their dependencies must
@@ -101,14 +112,14 @@ test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
 .PHONY: test-adapters
 test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
 	for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go vet ./... && go test $(RACE) -timeout $(TIMEOUT) ./...); \
+		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...); \
 	done
 	@# The race detector allocates, so these tests are not built with it.
 	cd adapters/grpc && GOWORK=off go test -timeout $(TIMEOUT) -run Allocates .
 
 .PHONY: test-race
 test-race: ## the tests under the race detector, without processes (test-long has some), simulations and packages without goroutines
-	go test $(RACE) -timeout $(TIMEOUT) $(longest) $$(go list $(packages) | grep -v -E '$(unraced)')
+	$(race) go test $(RACE) -timeout $(TIMEOUT) $(longest) $$(go list $(packages) | grep -v -E '$(unraced)')
 
 # .ci/run does this while lint computes: all of it waits for the network.
 .PHONY: downloads download-modules download-programs

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,6 +46,53 @@ func TestEveryPatternOfTheMakefileMatchesATest(t *testing.T) {
 				t.Errorf("%s: no test of %s has %s in its name", line[0], line[3], pattern)
 			}
 		}
+	}
+}
+
+// .ci/run tests these packages under the race detector and, by the variable changed, without it,
+// and others only once. A package that is in neither list would lose these tests.
+func TestWhatTheRaceDetectorChangesIsAlsoRunWithoutIt(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var without []string
+	for _, m := range regexp.MustCompile(`(?m)^(?:unraced|changed) := (.+)$`).FindAllStringSubmatch(string(makefile), -1) {
+		without = append(without, strings.ReplaceAll(m[1], "$$", "$"))
+	}
+	if len(without) != 2 {
+		t.Fatalf("the Makefile has %d of the variables unraced and changed", len(without))
+	}
+	isRunWithout := regexp.MustCompile(strings.Join(without, "|"))
+	changes := regexp.MustCompile(`(?m)^//go:build .*!race\b|\bhistory\.Raced\b|"github.com/ringway/ringway/internal/proxy/socket"`)
+	found := map[string]bool{}
+	err = filepath.WalkDir(repository, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); entry.IsDir() && err == nil && path != repository && entry.Name() != "sims" {
+			return filepath.SkipDir // another module
+		}
+		if filepath.Ext(path) != ".go" || path == filepath.Join(repository, "docs", "makefile_test.go") {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		if changes.Match(source) {
+			dir, _ := filepath.Rel(repository, filepath.Dir(path))
+			found["github.com/ringway/ringway/"+filepath.ToSlash(dir)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range found {
+		if !isRunWithout.MatchString(name) {
+			t.Errorf("the race detector changes what %s tests, and .ci/run does not test it without: add it to changed in the Makefile", name)
+		}
+	}
+	if len(found) < 15 {
+		t.Errorf("found only %d packages: %v", len(found), found)
 	}
 }
 

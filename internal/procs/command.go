@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -16,7 +17,8 @@ import (
 )
 
 // Build builds programs of this module into dir. The packages are paths from the root of
-// the module, as for go build; root is the relative path from the test to that root.
+// the module, as for go build; root is the relative path from the test to that root. Only
+// programs with the race detector have cgo, which the detector needs and no release has.
 func Build(root, dir string, race bool, packages ...string) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if race {
@@ -24,6 +26,9 @@ func Build(root, dir string, race bool, packages ...string) error {
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Dir = root
+	if !race {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
