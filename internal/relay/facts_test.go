@@ -234,6 +234,10 @@ func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneReportsOnlyThat(t *te
 	newer := f.relay(func(s *Settings) { s.ID = "twin" })
 	older.await(t, "the second twin", func() bool { addr, _ := older.members.Rival(); return addr == newer.GossipAddr() })
 	newer.await(t, "the first twin", func() bool { addr, _ := newer.members.Rival(); return addr == older.GossipAddr() })
+	r1.await(t, "both twins", func() bool {
+		report, err := r1.Check(t.Context())
+		return err == nil && report.Findings[0].Status == api.Failed
+	})
 
 	for _, r := range []*runningRelay{r1, newer, older} {
 		report, err := r.Check(t.Context())

@@ -76,7 +76,7 @@ func TestAStopSendsTheLastSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	if spans := collector.Spans(); len(spans) != 1 || spans[0].Attributes["error.type"] != "not_ready" {
-		t.Errorf("%+v", spans)
+		t.Errorf("%+v\n%s", spans, r.log)
 	}
 }
 
