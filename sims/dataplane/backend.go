@@ -34,8 +34,8 @@ func backends(port int) []string {
 
 // runBackends serves all backends in this process until the process is killed.
 // The backends use as little CPU as possible, so that the proxy gets most of the
-// machine: the path gives the size of the body, the response is cached, and
-// headers are not parsed. Calls get an answer with trailers, sessions their bytes.
+// machine: the path gives the size of the body, /none has no body, the response is cached,
+// and headers are not parsed. Calls get an answer with trailers, sessions their bytes.
 func runBackends() error {
 	failed := make(chan error)
 	calls := downstream.New(downstream.Config{Handler: http.HandlerFunc(answerCall), MaxStreams: 1000, Logger: slog.New(slog.DiscardHandler)})
@@ -78,11 +78,14 @@ func answerCall(w http.ResponseWriter, r *http.Request) {
 	h[http.TrailerPrefix+"Grpc-Status"] = grpcOK
 }
 
+// noBody stands for the size of an answer that has no body.
+const noBody = 1 << 30
+
 func serveBackend(c net.Conn) {
 	defer c.Close()
 	br := bufio.NewReaderSize(c, 4096)
 	var answer []byte
-	answered := -1
+	answered := -1 // the size of answer
 	for {
 		size := -1
 		for {
@@ -94,6 +97,9 @@ func serveBackend(c net.Conn) {
 				_, rest, _ := bytes.Cut(line, []byte(" /"))
 				path, _, _ := bytes.Cut(rest, []byte(" "))
 				size = 0
+				if string(path) == "none" {
+					size = noBody
+				}
 				for _, d := range path {
 					if d < '0' || d > '9' || size > 1<<20 {
 						break
@@ -107,7 +113,11 @@ func serveBackend(c net.Conn) {
 		}
 		if size != answered {
 			answered = size
-			answer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: " + strconv.Itoa(size) + "\r\n\r\n" + strings.Repeat("x", size))
+			if size == noBody {
+				answer = []byte("HTTP/1.1 204 No Content\r\n\r\n")
+			} else {
+				answer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: " + strconv.Itoa(size) + "\r\n\r\n" + strings.Repeat("x", size))
+			}
 		}
 		if _, err := c.Write(answer); err != nil {
 			return

@@ -51,6 +51,7 @@ func shapes(f *fleet) []shape {
 		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
 		{"HTTP/1.1, 16 KiB, 32 connections", http1("/16384"), direct},
 		{"HTTP/1.1, 1 MiB, 32 connections", http1("/1048576"), direct},
+		{"HTTP/1.1, 204 without a body, 32 connections", http1("/none"), direct},
 		{"HTTP/1.1, 128 B, 16 connections, 2,000 requests/s", func(addr string) loader {
 			return h2load{addr: addr, path: "/128", clients: 16, rate: 2000}
 		}, direct},

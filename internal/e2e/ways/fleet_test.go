@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/e2e/unasked"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
@@ -52,7 +53,10 @@ type way struct {
 	ingress string
 	relays  []*fleet.Relay // the one of the ingress first
 	service *service
-	faults  uint64 // that the service makes in the test that runs
+	faults  uint64                      // that the service makes in the test that runs
+	late    map[string]*unasked.Service // for this way only, because each has a first time
+
+	services int // that the worker offers
 }
 
 // start makes a fleet without and one with certificates. stop is never nil.
@@ -81,21 +85,47 @@ func start() (stop func() error, err error) {
 				return stop, err
 			}
 		}
-		if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
-			s.Services = []string{
-				"odd=" + service.addr,
-				"brief=" + service.addr + ";request-timeout=1s;progress-timeout=1s",
-				"h2c=" + service.h2c + ";protocol=h2c",
+		direct, gate := f.Relay("r1"), f.Relay("g1")
+		those := []*way{
+			{name: names[0], ingress: direct.IngressAddr(), relays: []*fleet.Relay{direct}, service: service},
+			{name: names[1], ingress: gate.IngressAddr(), relays: []*fleet.Relay{gate, direct}, service: service},
+		}
+		services := []string{
+			"odd=" + service.addr,
+			"brief=" + service.addr + ";request-timeout=1s;progress-timeout=1s",
+			"h2c=" + service.h2c + ";protocol=h2c",
+		}
+		for i, w := range those {
+			w.late = map[string]*unasked.Service{}
+			for n, s := range late() {
+				if err := s.Start("127.0.0.1:0"); err != nil {
+					return stop, err
+				}
+				stops = append(stops, func() error { s.Stop(); return nil })
+				name := fmt.Sprintf("late-%d-%d", i, n)
+				w.late[name], services = s, append(services, name+"="+s.Addr())
 			}
-		}}); err != nil {
+		}
+		if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.Services = services }}); err != nil {
 			return stop, err
 		}
-		direct, gate := f.Relay("r1"), f.Relay("g1")
-		ways = append(ways,
-			&way{names[0], direct.IngressAddr(), []*fleet.Relay{direct}, service, 0},
-			&way{names[1], gate.IngressAddr(), []*fleet.Relay{gate, direct}, service, 0})
+		for _, w := range those {
+			w.services = len(services)
+		}
+		ways = append(ways, those...)
 	}
 	return stop, nil
+}
+
+// late returns services of each kind that send bytes behind their answers. Package upstream
+// tests more of them.
+func late() (all []*unasked.Service) {
+	for _, kind := range unasked.Kinds() {
+		all = append(all, &unasked.Service{Kind: kind, Pause: time.Millisecond},
+			&unasked.Service{Kind: kind, Pause: 10 * time.Millisecond, Nagle: true},
+			&unasked.Service{Kind: kind, Pause: 60 * time.Millisecond, Nagle: true})
+	}
+	return all
 }
 
 // everyWay runs a test on each way.
@@ -110,7 +140,7 @@ func everyWay(t *testing.T, test func(t *testing.T, w *way)) {
 						t.Fatal(err)
 					}
 					_ = resp.Body.Close()
-					if ask(t, r, "/api/v1/services", &all); resp.StatusCode != http.StatusOK || len(all.Services) < 3 {
+					if ask(t, r, "/api/v1/services", &all); resp.StatusCode != http.StatusOK || len(all.Services) < w.services {
 						return false
 					}
 				}

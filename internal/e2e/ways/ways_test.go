@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/ringway/ringway/internal/e2e/unasked"
 )
 
 func TestNoClientReadsWhatTheServiceSentBehindTheAnswerToAnother(t *testing.T) {
@@ -29,6 +32,27 @@ func TestNoClientReadsWhatTheServiceSentBehindTheAnswerToAnother(t *testing.T) {
 				}
 				_, _ = first.Close(), next.Close()
 			}
+		}
+	})
+}
+
+// The rest of a connection covers what comes late behind an answer without a body. Behind a body
+// it comes once, and then this endpoint's answers are all treated so.
+func TestNoClientReadsWhatTheServiceSendsLate(t *testing.T) {
+	const rounds = 4 // with four ways and three services 48 connections of each kind
+	everyWay(t, func(t *testing.T, w *way) {
+		var running sync.WaitGroup
+		defer running.Wait()
+		for name, s := range w.late {
+			running.Go(func() {
+				allowed := 0
+				if !s.Kind.Bodyless {
+					allowed = 1
+				}
+				if n := s.Try(unasked.Client{Addr: w.ingress, Name: name}, rounds); n.Foreign > allowed || n.Failed > 0 {
+					t.Errorf("%s after %v, Nagle %v: %+v, at most %d foreign answers are possible", s.Kind.Name, s.Pause, s.Nagle, n, allowed)
+				}
+			})
 		}
 	})
 }

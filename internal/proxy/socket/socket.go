@@ -47,6 +47,7 @@ func Reset(nc net.Conn) {
 type Socket struct {
 	raw     syscall.RawConn // nil if the connection has none
 	look    func(fd uintptr)
+	ack     func(fd uintptr)
 	receive func(fd uintptr) bool
 	send    func(fd uintptr) bool
 	both    func(fd uintptr) bool
@@ -75,7 +76,7 @@ func (s *Socket) Init(nc net.Conn) {
 	if err != nil {
 		return
 	}
-	s.raw, s.look, s.receive, s.send, s.both = raw, s.lookAt, s.receiveAt, s.sendAt, s.askAt
+	s.raw, s.look, s.ack, s.receive, s.send, s.both = raw, s.lookAt, acknowledge, s.receiveAt, s.sendAt, s.askAt
 }
 
 // Usable reports whether the connection has a socket.
@@ -92,6 +93,15 @@ func (s *Socket) Look() Sight {
 		return Gone
 	}
 	return s.sight
+}
+
+// Acknowledge acknowledges what has arrived now, and not with the next bytes that are sent or
+// after the 40 ms that Linux waits for such. The other end may hold bytes back until then.
+// Elsewhere it does nothing.
+func (s *Socket) Acknowledge() {
+	if s.raw != nil {
+		_ = s.raw.Control(s.ack) // a connection that was closed is found by the next Look
+	}
 }
 
 func (s *Socket) lookAt(fd uintptr) { s.sight = sightOf(fd) }

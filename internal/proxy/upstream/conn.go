@@ -22,6 +22,8 @@ type conn struct {
 
 	used    bool      // an exchange was completed on it
 	resting time.Time // not used again before this time; zero means no wait
+	long    bool      // it rests for restLong
+	answers uint      // that ended on it
 
 	ctx        context.Context // of the request on it, nil when idle
 	slot       int             // place in Pool.busy
@@ -50,25 +52,48 @@ func (c *conn) write(b []byte) (int, error) {
 // rests reports whether it is too early to use the connection again.
 func (c *conn) rests() bool { return !c.resting.IsZero() && time.Now().Before(c.resting) }
 
-// stale reports whether an idle connection is closed or holds bytes that belong to no
-// request.
-func (c *conn) stale() bool {
-	switch c.socket.Look() {
-	case socket.Gone:
-		return true
-	case socket.Arrived:
-		return c.used || !c.wrapped
+// look finds out what an idle connection has: nothing, bytes that belong to no request, or its
+// end. What TLS itself has sent is neither, but before the first answer it may be a session
+// ticket, and later the connection has likely ended.
+func (c *conn) look() socket.Sight {
+	sight := c.socket.Look()
+	switch {
+	case !c.wrapped:
+		if sight == socket.Arrived && c.timedOut() {
+			return socket.Gone
+		}
+		return sight
+	case !c.used && sight == socket.Arrived:
+		return socket.Quiet
+	case sight != socket.Quiet:
+		return socket.Gone
+	case c.used:
+		return c.readAhead()
 	}
-	return c.used && c.wrapped && c.readAhead()
+	return socket.Quiet
 }
 
-// readAhead reports whether TLS holds bytes that it has already read from the socket. A
-// deadline in the past keeps the read from reaching the socket. crypto/tls does not keep
-// such an error.
-func (c *conn) readAhead() bool {
+// timedOut reports whether the bytes that have arrived are an answer 408, with which a server
+// may end a connection that waits for a request (RFC 9110 §15.5.9). The connection cannot be
+// used afterwards.
+func (c *conn) timedOut() bool {
+	buf := make([]byte, len("HTTP/1.1 408"))
+	n, _ := c.Read(buf) // does not wait
+	return n == len(buf) && string(buf[:7]) == "HTTP/1." && string(buf[8:]) == " 408"
+}
+
+// readAhead finds the bytes that TLS has already read from the socket. A deadline in the past
+// keeps the read from reaching the socket. crypto/tls does not keep such an error.
+func (c *conn) readAhead() socket.Sight {
 	if c.SetReadDeadline(expiredDeadline) != nil {
-		return true
+		return socket.Gone
 	}
 	n, err := c.Read(c.one[:])
-	return n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.SetReadDeadline(time.Time{}) != nil
+	switch {
+	case n > 0:
+		return socket.Arrived
+	case !errors.Is(err, os.ErrDeadlineExceeded) || c.SetReadDeadline(time.Time{}) != nil:
+		return socket.Gone
+	}
+	return socket.Quiet
 }

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 // The watch may find a head late just when it arrives.
@@ -66,7 +68,7 @@ func BenchmarkLook(b *testing.B) {
 			c.used = true
 			b.ReportAllocs()
 			for b.Loop() {
-				if c.stale() {
+				if c.look() != socket.Quiet {
 					b.Fatal("the connection is over")
 				}
 			}

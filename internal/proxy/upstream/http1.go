@@ -173,8 +173,12 @@ func (f *flight) reset() {
 func (f *flight) exchange() *Error {
 	reusable, err := f.attempt()
 	if err == errGone {
+		f.p.stale(f.c) // because of bytes, perhaps
 		f.p.forget(f.c)
 		return err
+	}
+	if f.c.long && err == nil { // nothing came while it rested
+		f.p.care.clean.Add(1)
 	}
 	if err != nil && !f.committed {
 		f.closeUnread() // for the handler's own answer
@@ -182,9 +186,8 @@ func (f *flight) exchange() *Error {
 	if f.sender != nil {
 		reusable = f.join() && reusable
 	}
-	f.c.used, f.c.resting = true, time.Time{}
-	if reusable && bodyless(f.r.Method, f.head.status) && f.head.declaresBody() {
-		f.c.resting = time.Now().Add(restTime)
+	if reusable {
+		f.settle()
 	}
 	f.dropBuffer() // many may wait for the lock of the pool
 	f.dropOut()
@@ -490,6 +493,9 @@ func (f *flight) closeUnread() {
 func (f *flight) clean() bool {
 	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
 	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
+	if f.from < f.to {
+		f.p.unasked()
+	}
 	return !f.head.close && f.body.Kind() != http1.ToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden
 }
 

@@ -13,15 +13,11 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
-const (
-	// watchPeriod is the maximum delay until a cancelled request is detected.
-	watchPeriod = 20 * time.Millisecond
-	// restTime is how long a connection rests after an answer that declared a body where
-	// none is allowed. An endpoint that sends the body anyway sends it immediately.
-	restTime = 20 * time.Millisecond
-)
+// watchPeriod is the maximum delay until a cancelled request is detected.
+const watchPeriod = 20 * time.Millisecond
 
 // expiredDeadline is a deadline in the past: it ends reads and writes immediately.
 var expiredDeadline = time.Unix(1, 0)
@@ -34,6 +30,7 @@ type Pool struct {
 
 	warming sync.Mutex // one Warm at a time over HTTP/1.1
 	answers atomic.Uint64
+	care    care        // HTTP/1.1 only
 	reached atomic.Bool // TCP only: the last dial succeeded
 
 	mu       sync.Mutex // guards the fields below; held for a few instructions only
@@ -42,6 +39,7 @@ type Pool struct {
 	dials    uint64
 	reused   uint64
 	idle     []*conn // the newest last; the newest is used first
+	resting  []*conn // not idle yet, for what may follow their answers; that which rests longest first
 	busy     []*conn
 	watched  []*progress   // the exchanges in flight
 	drained  chan struct{} // closed when closed and nothing is in flight
@@ -93,6 +91,7 @@ func NewPool(cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{cfg: cfg, drained: make(chan struct{})}
+	p.care.epoch = time.Now()
 	p.watch = time.AfterFunc(time.Hour, p.watchRound)
 	p.watch.Stop()
 	p.janitor = time.AfterFunc(time.Hour, p.closeIdle)
@@ -149,7 +148,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	defer p.leave(nil)
 	p.mu.Lock()
 	gone := p.takeStale()
-	open := len(p.idle) + len(p.busy)
+	open := len(p.idle) + len(p.resting) + len(p.busy)
 	p.mu.Unlock()
 	closeAll(gone)
 	if open > 0 {
@@ -265,31 +264,50 @@ func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	for {
 		p.mu.Lock()
 		p.serve() // a rest may be over: waiting requests are served first
-		n := p.rested()
+		n := len(p.idle) - 1
 		if n < 0 {
 			p.mu.Unlock()
 			return nil
 		}
 		c := p.idle[n]
-		p.idle = slices.Delete(p.idle, n, n+1)
+		p.idle[n] = nil
+		p.idle = p.idle[:n]
 		p.engage(c, ctx, g)
 		p.reused++
 		p.mu.Unlock()
-		if g.asks && c.bare() || !c.stale() {
+		if g.asks && c.bare() || !p.stale(c) {
 			return c
 		}
 		p.forget(c)
 	}
 }
 
-// rested returns the index of the most recently used idle connection that does not rest,
-// -1 if there is none. The lock is held.
-func (p *Pool) rested() int {
-	n := len(p.idle) - 1
-	for n >= 0 && p.idle[n].rests() {
-		n--
+// stale reports whether an idle connection is closed or holds bytes that belong to no request,
+// which the pool remembers.
+func (p *Pool) stale(c *conn) bool {
+	sight := c.look()
+	if sight == socket.Arrived && c.used {
+		p.unasked()
 	}
-	return n
+	return sight != socket.Quiet
+}
+
+// endRests makes the connections idle that have rested. The lock is held.
+func (p *Pool) endRests() {
+	n := 0
+	for n < len(p.resting) && !p.resting[n].rests() {
+		n++
+	}
+	p.wake(n)
+}
+
+// wake makes the n connections idle that have rested longest. The lock is held.
+func (p *Pool) wake(n int) {
+	for _, c := range p.resting[:n] {
+		c.generation = p.generation
+	}
+	p.idle = append(p.idle, p.resting[:n]...)
+	p.resting = slices.Delete(p.resting, 0, n)
 }
 
 // release ends a connection's use: if reusable, it goes to the first waiting request or
@@ -339,11 +357,20 @@ func (p *Pool) disengage(c *conn) {
 
 // keep adds c to the idle connections if there is room. The lock is held.
 func (p *Pool) keep(c *conn) bool {
-	if p.closed || len(p.idle) >= p.cfg.MaxIdle {
+	switch {
+	case p.closed || len(p.idle)+len(p.resting) >= p.cfg.MaxIdle:
 		return false
+	case !c.rests():
+		c.generation = p.generation
+		p.idle = append(p.idle, c)
+	case len(p.resting) < maxResting:
+		p.resting = append(p.resting, c)
+	case c.long:
+		return false
+	default: // of an endpoint that is not known to send anything: the oldest has rested enough
+		p.wake(1)
+		p.resting = append(p.resting, c)
 	}
-	c.generation = p.generation
-	p.idle = append(p.idle, c)
 	if !p.cleaning {
 		p.cleaning = true
 		p.janitor.Reset(max(p.cfg.IdleTimeout/2, time.Millisecond))
@@ -390,12 +417,13 @@ func (p *Pool) watchRound() {
 func (p *Pool) closeIdle() {
 	p.mu.Lock()
 	p.generation++
+	p.endRests()
 	gone := p.takeStale()
 	for len(p.idle) > max(p.cfg.KeepIdle, 0) && p.idle[0].generation+2 <= p.generation {
 		gone = append(gone, p.idle[0])
 		p.idle = append(p.idle[:0], p.idle[1:]...)
 	}
-	p.cleaning = len(p.idle) > 0
+	p.cleaning = len(p.idle)+len(p.resting) > 0
 	if p.cleaning {
 		p.janitor.Reset(max(p.cfg.IdleTimeout/2, time.Millisecond))
 	}
@@ -408,7 +436,7 @@ func (p *Pool) closeIdle() {
 func (p *Pool) takeStale() (gone []*conn) {
 	kept := p.idle[:0]
 	for _, c := range p.idle {
-		if c.stale() {
+		if p.stale(c) {
 			gone = append(gone, c)
 		} else {
 			kept = append(kept, c)
@@ -434,8 +462,8 @@ func (p *Pool) Close() {
 		return
 	}
 	p.closed = true
-	gone := p.idle
-	p.idle = nil
+	gone := slices.Concat(p.idle, p.resting)
+	p.idle, p.resting = nil, nil
 	p.cleaning = false
 	p.janitor.Stop()
 	p.stopUnwanted()
@@ -491,7 +519,7 @@ func (p *Pool) Abandon() {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	s := Stats{
-		Open: len(p.idle) + len(p.busy), Idle: len(p.idle), InFlight: p.inFlight,
+		Open: len(p.idle) + len(p.resting) + len(p.busy), Idle: len(p.idle) + len(p.resting), InFlight: p.inFlight,
 		Waiting: len(p.waiting), Dialling: p.dialling, Dials: p.dials, Reused: p.reused, Answers: p.answers.Load(),
 	}
 	p.mu.Unlock()

@@ -28,6 +28,9 @@ type Activity struct {
 	// opened. Untrusted and NotH2 count those that TLS with a service has ended, in place of
 	// Failed; see ServiceTLS.
 	Opened, Failed, Untrusted, NotH2 atomic.Uint64
+	// Unasked counts the HTTP/1.1 connections that were closed because of bytes that belong to
+	// no request.
+	Unasked atomic.Uint64
 }
 
 func (a *Activity) failed(err error) {
@@ -90,7 +93,7 @@ func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fre
 		if err := p.await(w); err != nil {
 			return nil, false, err
 		}
-		if !w.reused || !w.c.stale() {
+		if !w.reused || !p.stale(w.c) {
 			return w.c, w.reused, nil
 		}
 		p.forget(w.c)
@@ -192,17 +195,19 @@ func (p *Pool) hand(i int, c *conn, reused bool) {
 // serve passes the idle connections that have rested to the waiting requests. The lock is
 // held.
 func (p *Pool) serve() {
+	p.endRests()
 	for i := 0; i < len(p.waiting); {
 		if p.waiting[i].fresh {
 			i++
 			continue
 		}
-		n := p.rested()
+		n := len(p.idle) - 1
 		if n < 0 {
 			return
 		}
 		c := p.idle[n]
-		p.idle = slices.Delete(p.idle, n, n+1)
+		p.idle[n] = nil
+		p.idle = p.idle[:n]
 		p.hand(i, c, true)
 	}
 }
@@ -271,7 +276,7 @@ func (p *Pool) open(ctx context.Context) {
 // Otherwise it is the one that waits longest, and the next dial is for the next request.
 // The lock is held.
 func (p *Pool) dialFailed(err *Error, limit time.Time) {
-	all := len(p.idle)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
+	all := len(p.idle)+len(p.resting)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
 	p.markRepeated(err, limit)
 	for first := true; len(p.waiting) > 0; first = false {
 		w := p.waiting[0]

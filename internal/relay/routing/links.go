@@ -217,6 +217,9 @@ func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
 		func() float64 { return float64(a.Waiting.Load()) })
 	f.GaugeFunc("ringway_relay_upstream_dialling", "HTTP/1.1 connections to workers and relays that are being opened.",
 		func() float64 { return float64(a.Dialling.Load()) })
+	f.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ringway_relay_upstream_unasked_total", Help: "HTTP/1.1 connections to workers that were closed because bytes had come that belong to no request: a service sends a body where none is allowed (HEAD, 204, 304), or more than the length that it declares.",
+	}, func() float64 { return float64(a.Unasked.Load()) })
 	const waits, dials = "ringway_relay_upstream_waits_total", "ringway_relay_upstream_dials_total"
 	for i, end := range upstream.WaitEnds() {
 		f.NewCounterFunc(prometheus.CounterOpts{

@@ -55,7 +55,7 @@ func (w recorder) WriteHeader(code int) {
 func FuzzSidecar(f *testing.F) {
 	s := &Sidecar{cfg: Config{Logger: slog.New(slog.DiscardHandler), bodyPatience: time.Millisecond}}
 	s.services.Store(&map[string]*service{})
-	s.metrics = newMetrics(prometheus.NewRegistry(), func() map[string]*service { return *s.services.Load() })
+	s.metrics = newMetrics(prometheus.NewRegistry(), &s.activity, func() map[string]*service { return *s.services.Load() })
 	f.Fuzz(func(t *testing.T, request, answer []byte) {
 		in, want := readRequest(request), readRequest(request)
 		if in == nil {

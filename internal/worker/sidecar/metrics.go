@@ -19,7 +19,7 @@ type metrics struct {
 	requests, inFlight *prometheus.Desc
 }
 
-func newMetrics(reg prometheus.Registerer, services func() map[string]*service) *metrics {
+func newMetrics(reg prometheus.Registerer, activity *upstream.Activity, services func() map[string]*service) *metrics {
 	m := &metrics{
 		services:      services,
 		refused:       series.With(reg).CounterVec("ringway_sidecar_refused_total", "Connections refused by the sidecar, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place); and requests for an unknown_service.", "reason"),
@@ -31,6 +31,9 @@ func newMetrics(reg prometheus.Registerer, services func() map[string]*service) 
 		inFlight: prometheus.NewDesc("ringway_sidecar_in_flight", "Requests and tunnels in flight, by service.", []string{"service"}, nil),
 	}
 	series.StartAtZero(m.silent, upstream.Sides()...)
+	series.With(reg).NewCounterFunc(prometheus.CounterOpts{
+		Name: "ringway_sidecar_unasked_total", Help: "HTTP/1.1 connections to services that were closed because bytes had come that belong to no request: the service sends a body where none is allowed (HEAD, 204, 304), or more than the length that it declares.",
+	}, func() float64 { return float64(activity.Unasked.Load()) })
 	reg.MustRegister(m)
 	return m
 }

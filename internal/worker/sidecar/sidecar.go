@@ -81,6 +81,7 @@ type Sidecar struct {
 	cut  context.CancelFunc
 
 	sessions upstream.Sessions // of all connections to services
+	activity upstream.Activity // likewise
 	services atomic.Pointer[map[string]*service]
 	mu       sync.Mutex // one writer of services; guards the fields below
 	retired  []*upstream.Pool
@@ -98,7 +99,7 @@ func New(cfg Config) (*Sidecar, error) {
 	s := &Sidecar{cfg: cfg, lines: loglimit.New(cfg.Logger)}
 	s.hard, s.cut = context.WithCancel(context.Background())
 	s.services.Store(&map[string]*service{})
-	s.metrics = newMetrics(cfg.Registerer, func() map[string]*service { return *s.services.Load() })
+	s.metrics = newMetrics(cfg.Registerer, &s.activity, func() map[string]*service { return *s.services.Load() })
 	s.admission = handshake.NewListener(handshake.ListenerConfig{
 		Socket:  socket,
 		Source:  cfg.Identity,
