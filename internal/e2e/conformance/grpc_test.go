@@ -88,7 +88,7 @@ func ways(t *testing.T, server string, test func(t *testing.T, relay string)) {
 			t.Parallel()
 			// Metadata names the service, except on streams that the client opens itself.
 			f := startFleet(t, fleetConfig{Relays: 2, Secure: secure, Services: []string{"rpc=" + server + ";protocol=h2c"},
-				Routes: `[{path_prefix: /xds.service.orca, service: rpc}]`})
+				Routes: `[{path_prefix: /xds.service.orca., service: rpc}]`})
 			serving, forwarding := f.roles(t, "rpc")
 			t.Run("one relay", func(t *testing.T) { test(t, serving.Ingress) })
 			t.Run("two relays", func(t *testing.T) { test(t, forwarding[0].Ingress) })

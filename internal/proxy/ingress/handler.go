@@ -158,14 +158,7 @@ func New(cfg Config) *Handler {
 	}
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
-		h.namer.routes = cfg.Routes
-		switch cfg.Domain {
-		case "":
-		case WholeHost:
-			h.namer.whole = true
-		default:
-			h.namer.suffix = "." + hostName(cfg.Domain)
-		}
+		h.namer = newNamer(cfg.Domain, cfg.Routes)
 	}
 	return h
 }

@@ -1,24 +1,12 @@
 package ingress
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/wire"
 )
-
-// Route maps requests for a host, a path, or both, to a service.
-type Route struct {
-	// Host matches the request's host without its port; empty matches any.
-	Host string `yaml:"host"`
-	// PathPrefix matches the beginning of the path; empty matches any.
-	PathPrefix string `yaml:"path_prefix"`
-	// Service is the service of these requests.
-	Service string `yaml:"service"`
-}
 
 // WholeHost is the domain with which a host without a dot names the service.
 const WholeHost = "."
@@ -27,7 +15,23 @@ const WholeHost = "."
 type namer struct {
 	suffix string // "." + domain; empty if host names are not used
 	whole  bool   // a host without a dot names the service, as in the targets of gRPC clients
-	routes []Route
+	routes []rule
+}
+
+func newNamer(domain string, routes []Route) namer {
+	n := namer{routes: rulesOf(routes)}
+	switch domain {
+	case "":
+	case WholeHost:
+		n.whole = true
+	default:
+		name, err := plainHost(domain)
+		if err != nil { // CheckDomain has reported it
+			name = hostName(domain)
+		}
+		n.suffix = "." + name
+	}
+	return n
 }
 
 // service returns the name of the service of a request, empty if it names none.
@@ -55,17 +59,29 @@ func (n namer) service(r *http.Request) string {
 			return first
 		}
 	}
-	for _, route := range n.routes {
-		if (route.Host == "" || hostName(route.Host) == host) && strings.HasPrefix(r.URL.Path, route.PathPrefix) {
-			return route.Service
+	path := r.URL.Path
+	if path == "" { // of a target in absolute form
+		path = "/"
+	}
+	for i := range n.routes {
+		if n.routes[i].matches(host, path) {
+			return n.routes[i].service
 		}
 	}
 	return ""
 }
 
-// hostName returns the form in which hosts are compared: without a port, in lower case, and without
-// the dot behind which DNS adds no domain (RFC 3986 §3.2.2).
-func hostName(host string) string { return strings.TrimSuffix(strings.ToLower(hostOnly(host)), ".") }
+// hostName returns the form in which hosts are compared: without a port, in lower case, without
+// the dot behind which DNS adds no domain (RFC 3986 §3.2.2), and with one way to write an address.
+func hostName(host string) string {
+	name := strings.TrimSuffix(strings.ToLower(hostOnly(host)), ".")
+	if strings.IndexByte(name, ':') >= 0 {
+		if addr, err := netip.ParseAddr(name); err == nil {
+			return addr.String()
+		}
+	}
+	return name
+}
 
 // hostOnly removes the port and the brackets of an IPv6 address.
 func hostOnly(host string) string {
@@ -76,21 +92,4 @@ func hostOnly(host string) string {
 		host = host[1 : len(host)-1] // only one pair of brackets, so that all components read the same host
 	}
 	return host
-}
-
-// CheckRoutes reports every route that cannot match or has no valid service.
-func CheckRoutes(routes []Route) error {
-	var errs []error
-	for i, r := range routes {
-		if err := affinity.ValidateService(r.Service); err != nil {
-			errs = append(errs, fmt.Errorf("route %d: %w", i+1, err))
-		}
-		if r.Host == "" && r.PathPrefix == "" {
-			errs = append(errs, fmt.Errorf("route %d (to %q) has neither host nor path_prefix: give at least one", i+1, r.Service))
-		}
-		if r.PathPrefix != "" && !strings.HasPrefix(r.PathPrefix, "/") {
-			errs = append(errs, fmt.Errorf("route %d: path_prefix %q does not begin with /", i+1, r.PathPrefix))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -1,0 +1,205 @@
+package ingress
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/http1"
+)
+
+// Route maps requests for a host, a path, or both, to a service. Of several that match a request
+// the most specific one counts, whatever their order: a host before a wildcard before no host, and
+// then the longest path.
+type Route struct {
+	// Host matches the request's host without its port. In *.example.com the wildcard stands for
+	// one label. Empty matches any.
+	Host string `yaml:"host"`
+	// PathPrefix matches the first elements of the decoded path: /api matches /api and /api/x, not
+	// /apiary. One that ends with . matches any rest of the element, as in /shop. for all services
+	// of a package of gRPC. Empty matches any.
+	PathPrefix string `yaml:"path_prefix"`
+	// Service is the service of these requests.
+	Service string `yaml:"service"`
+}
+
+const wildcard = "*."
+
+// rule is a route in the form in which requests are compared with it.
+type rule struct {
+	host    string // in the form of hostName; behind a wildcard it begins with a dot
+	path    string
+	service string
+}
+
+// rulesOf returns the rules of routes, the most specific first.
+func rulesOf(routes []Route) []rule {
+	rules := make([]rule, 0, len(routes))
+	for _, r := range routes {
+		if host, err := routeHost(r.Host); err == nil { // CheckRoutes has reported the others
+			rules = append(rules, rule{host, r.PathPrefix, r.Service})
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b rule) int {
+		return cmp.Or(cmp.Compare(b.specific(), a.specific()), cmp.Compare(len(b.path), len(a.path)))
+	})
+	return rules
+}
+
+func (r *rule) specific() int {
+	switch {
+	case r.host == "":
+		return 0
+	case r.host[0] == '.':
+		return 1
+	}
+	return 2
+}
+
+func (r *rule) matches(host, path string) bool { return r.matchesHost(host) && r.matchesPath(path) }
+
+func (r *rule) matchesHost(host string) bool {
+	if r.specific() != 1 {
+		return r.host == "" || r.host == host
+	}
+	label, ok := strings.CutSuffix(host, r.host)
+	return ok && label != "" && strings.IndexByte(label, '.') < 0
+}
+
+func (r *rule) matchesPath(path string) bool {
+	rest, ok := strings.CutPrefix(path, r.path)
+	if !ok || rest == "" || r.path == "" || rest[0] == '/' {
+		return ok
+	}
+	last := r.path[len(r.path)-1]
+	return last == '/' || last == '.'
+}
+
+// routeHost returns the host of a route in the form of a rule. The error is the reason why the host
+// matches no request.
+func routeHost(host string) (string, error) {
+	name, wild := strings.CutPrefix(host, wildcard)
+	switch {
+	case host == "":
+		return "", nil
+	case host == "*":
+		return "", errors.New("matches each host: leave host out")
+	}
+	name, err := plainHost(name)
+	if err != nil {
+		return "", err
+	}
+	if wild {
+		if strings.Contains(name, ":") {
+			return "", errors.New("an address has no labels: leave the wildcard out")
+		}
+		return "." + name, nil
+	}
+	return name, nil
+}
+
+// idn changes internationalized names to those that browsers send. It accepts underscores, which
+// some hosts have.
+var idn = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false))
+
+// plainHost returns the host of a setting in the form of hostName. The error is the reason why no
+// request has this host.
+func plainHost(host string) (string, error) {
+	switch {
+	case strings.Contains(host, "://"):
+		return "", errors.New("leave the scheme out")
+	case strings.ContainsAny(host, "/?#"):
+		return "", errors.New("leave the path out")
+	case strings.ContainsFunc(host, unicode.IsSpace):
+		return "", errors.New("leave the blank out")
+	case strings.HasPrefix(host, "."):
+		return "", errors.New("leave the first dot out")
+	case strings.Contains(host, "*"):
+		return "", errors.New("a wildcard stands for the whole first label, as in *.example.com")
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		ascii, err := idn.ToASCII(host)
+		if err != nil {
+			return "", fmt.Errorf("not an internationalized name: %w", err)
+		}
+		host = ascii
+	}
+	address := host
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		address = host[1 : len(host)-1]
+	}
+	addr, err := netip.ParseAddr(address)
+	switch {
+	case err == nil && addr.Is6() && addr.Zone() == "":
+		return addr.String(), nil
+	case strings.Contains(host, ":"):
+		return "", errors.New("leave the port out: a host is the same on each port")
+	case host == "" || !http1.ValidHost(host):
+		return "", errors.New("not the name of a host")
+	}
+	return hostName(host), nil
+}
+
+// CheckDomain reports a domain below which no host is.
+func CheckDomain(domain string) error {
+	if domain == "" || domain == WholeHost {
+		return nil
+	}
+	_, err := plainHost(domain)
+	return err
+}
+
+// CheckRoutes reports every route that cannot match or has no valid service.
+func CheckRoutes(routes []Route) error {
+	var errs []error
+	type place struct{ host, path string }
+	first := map[place]int{}
+	for i, r := range routes {
+		refuse := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("route %d: "+format, append([]any{i + 1}, args...)...))
+		}
+		if err := affinity.ValidateService(r.Service); err != nil {
+			refuse("%w", err)
+		}
+		if r.Host == "" && r.PathPrefix == "" {
+			refuse("has neither host nor path_prefix, to %q: give at least one", r.Service)
+			continue
+		}
+		host, err := routeHost(r.Host)
+		if err != nil {
+			refuse("host %q matches no request: %w", r.Host, err)
+		}
+		if err := checkPrefix(r.PathPrefix); err != nil {
+			refuse("path_prefix %q matches no request: %w", r.PathPrefix, err)
+		}
+		at := place{host, r.PathPrefix}
+		if before, ok := first[at]; ok && err == nil {
+			refuse("matches what route %d matches: leave one of them out", before)
+		} else if err == nil {
+			first[at] = i + 1
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkPrefix returns the reason why no path of a request begins so.
+func checkPrefix(prefix string) error {
+	switch {
+	case prefix == "":
+	case prefix[0] != '/':
+		return errors.New("a path begins with /")
+	case strings.ContainsAny(prefix, "?#"):
+		return errors.New("a path ends in front of ? and #: leave them out")
+	case strings.Contains(prefix, "%"):
+		return errors.New("paths are compared decoded: write what an escape stands for")
+	}
+	return nil
+}
