@@ -62,7 +62,8 @@ type try struct {
 	opened         bool            // the session has begun
 	exposed        bool            // the answer may show where the request went
 	waits          bool            // counted among the requests of the service that wait for an answer
-	lostAfter      time.Duration   // how long the client waited before it left or its time ran out
+	lostAfter      time.Duration   // how long the client waited before it left, or until an attempt had no answer in time
+	connecting     time.Duration   // how long failed attempts waited for a connection
 
 	// The state of the current attempt.
 	at            chosen
@@ -191,6 +192,10 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 	f := attemptFailure(err)
 	f.load = result.Load
 	t.full = t.full || f.full
+	t.connecting += result.Waited
+	if f.unanswered {
+		t.lostAfter = now - t.began
+	}
 	t.judge(&f, now)
 	t.gaveUp(f, now)
 	if f.committed {
@@ -409,7 +414,7 @@ func (t *try) headArrived(r upstream.Result) bool {
 		if r.Shed || r.Status >= http.StatusInternalServerError {
 			t.service.Waiting.Left()
 		} else {
-			t.service.Waiting.Answered(t.answered - t.began)
+			t.service.Waiting.Answered(t.answered-t.began, t.connecting+r.Waited)
 		}
 	}
 	if t.hop {

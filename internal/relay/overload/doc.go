@@ -26,6 +26,10 @@
 // This is the product of bandwidth and time that TCP BBR keeps in flight, with an
 // allowance instead of a gain. The limit ends some seconds after the last refusal.
 //
+// The wait for a connection counts only beyond three seconds, because connections cost this
+// process time, too. A request that got no answer in time counts in full, so a service whose
+// connections never open is limited.
+//
 // Times are judged by fifty answers, so that chance does not look like a delay. While more
 // requests wait than that product, ten answers are enough, because the queue must not
 // exceed the patience of the clients before there are fifty.

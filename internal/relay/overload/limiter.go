@@ -17,6 +17,10 @@ const (
 	Allowed = 400 * time.Millisecond
 	// PerEndpoint is how many requests may always wait for each endpoint.
 	PerEndpoint = 8
+	// Connecting is how long a request may wait for a connection to its endpoint before that
+	// wait counts. New connections cost this process time, most of all with TLS, while the
+	// endpoints may be idle. Longer waits show endpoints that accept too few connections.
+	Connecting = 3 * time.Second
 )
 
 const (
@@ -84,8 +88,10 @@ func (l *Limiter) Enter() bool {
 	return true
 }
 
-// Answered ends the wait of a request whose answer begins.
-func (l *Limiter) Answered(took time.Duration) {
+// Answered ends the wait of a request whose answer begins. A part of took, connecting, was
+// spent waiting for connections.
+func (l *Limiter) Answered(took, connecting time.Duration) {
+	took -= min(connecting, Connecting)
 	l.waiting.Add(-1)
 	l.answered.Add(1)
 	l.took.Add(int64(took))
@@ -96,7 +102,7 @@ func (l *Limiter) Answered(took time.Duration) {
 // endpoint refused it.
 func (l *Limiter) Left() { l.waiting.Add(-1) }
 
-// GaveUp ends the wait of a request whose client has given up.
+// GaveUp ends the wait of a request whose client has given up, or that got no answer in time.
 func (l *Limiter) GaveUp(waited time.Duration) {
 	l.waiting.Add(-1)
 	l.gaveUp.Add(1)

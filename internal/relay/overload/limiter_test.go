@@ -16,11 +16,13 @@ type service struct {
 	slots     int
 	work      func() time.Duration // of one request
 	patience  time.Duration        // of clients; 0: they have no end of it
+	opening   time.Duration        // a new connection takes this time of the relay; 0: all are open
 	endpoints int
 	chance    *rand.Rand
 
 	now     time.Duration
 	free    []time.Duration // when each slot is, of what has been taken
+	opened  time.Duration   // when the last connection is open
 	events  events
 	ticked  time.Duration
 	refused int
@@ -32,6 +34,7 @@ type service struct {
 type event struct {
 	at     time.Duration
 	began  time.Duration
+	opened time.Duration // when the request had a connection
 	gaveUp bool
 }
 
@@ -83,9 +86,14 @@ func (s *service) send() {
 			soonest = i
 		}
 	}
-	done := max(s.free[soonest], s.now) + s.work()
+	opened := s.now
+	if s.opening > 0 {
+		s.opened = max(s.opened, s.now) + s.opening
+		opened = s.opened
+	}
+	done := max(s.free[soonest], opened) + s.work()
 	s.free[soonest] = done
-	e := event{at: done, began: s.now}
+	e := event{at: done, began: s.now, opened: opened}
 	if s.patience > 0 && done-s.now > s.patience {
 		e.at, e.gaveUp = s.now+s.patience, true
 	}
@@ -103,7 +111,7 @@ func (s *service) until(end time.Duration) {
 				s.GaveUp(e.at - e.began)
 				continue
 			}
-			s.Answered(e.at - e.began)
+			s.Answered(e.at-e.began, e.opened-e.began)
 			s.inTime++
 			s.longest = max(s.longest, e.at-e.began)
 			continue
@@ -207,6 +215,50 @@ func TestALimitComesInTimeWhereThereAreFewAnswers(t *testing.T) {
 	}
 }
 
+// The endpoints answer each of these requests in 10 ms. Only the connections take long: they
+// wait for each other.
+func TestABurstThatWaitsForNewConnectionsIsNotRefused(t *testing.T) {
+	for _, quiet := range []float64{0, 50, 1000} {
+		for _, during := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second} {
+			s := newService(400, 10*time.Millisecond)
+			for range 3 {
+				if s.opening = 0; quiet > 0 {
+					s.run(quiet, 10*time.Second)
+				}
+				s.opening = 900 * time.Microsecond
+				s.run(3000/during.Seconds(), during)
+				s.until(s.now + 5*time.Second)
+				if s.refused > 0 {
+					t.Errorf("quiet at %v requests/s: %d of %d requests in %v are refused", quiet, s.refused, s.asked, during)
+				}
+			}
+		}
+	}
+}
+
+// Connections that open ever later are the endpoints' queue: a full one accepts none.
+func TestRequestsThatWaitTooLongForConnectionsAreRefused(t *testing.T) {
+	for _, patience := range []time.Duration{time.Second, 10 * time.Second, 0} {
+		s := newService(400, 10*time.Millisecond)
+		s.run(200, 10*time.Second)
+		s.patience, s.opening = patience, 2500*time.Microsecond // 400 a second
+		s.run(2000, 15*time.Second)
+		if asked, refused, _, _ := s.run(2000, 10*time.Second); refused < asked/2 || s.Waiting() > 4000 {
+			t.Errorf("patience %v: %d of %d requests are refused, %d wait", patience, refused, asked, s.Waiting())
+		}
+	}
+}
+
+func TestAServiceWhoseConnectionsNeverOpenIsLimited(t *testing.T) {
+	s := newService(400, 10*time.Millisecond)
+	s.run(200, 10*time.Second)
+	s.patience, s.opening = 5*time.Second, time.Hour
+	s.run(1000, 15*time.Second)
+	if asked, refused, _, _ := s.run(1000, 10*time.Second); refused < asked*3/4 || s.Waiting() > 2500 {
+		t.Errorf("%d of %d requests are refused, %d wait", refused, asked, s.Waiting())
+	}
+}
+
 func TestALimitLeavesHalfOfTheirPatienceToClientsThatHaveLittle(t *testing.T) {
 	for _, patience := range []time.Duration{250 * time.Millisecond, 400 * time.Millisecond} {
 		s := newService(40, 10*time.Millisecond)
@@ -299,7 +351,7 @@ func polls(l *Limiter, n int, now, every time.Duration) (refused int) {
 	for range int(every / Every) {
 		now += Every
 		for range n * int(Every) / int(every) {
-			l.Answered(every)
+			l.Answered(every, 0)
 			if !l.Enter() {
 				refused++
 			}
@@ -370,7 +422,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			case kind < 9 && inside > 0:
 				inside--
 				took := time.Duration(chance.ExpFloat64() * float64(time.Second))
-				[]func(){func() { l.Answered(took) }, func() { l.GaveUp(took) }, l.Left}[chance.IntN(3)]()
+				[]func(){func() { l.Answered(took, 0) }, func() { l.GaveUp(took) }, l.Left}[chance.IntN(3)]()
 			case kind == 9:
 				now += time.Duration(chance.Int64N(int64(2 * time.Second)))
 				l.Tick(now, chance.IntN(3))
@@ -392,7 +444,7 @@ func TestRequestsMayComeFromManyGoroutinesWhileTheLimitIsJudged(t *testing.T) {
 		all.Go(func() {
 			for i := range 2000 {
 				if l.Enter() {
-					[]func(){func() { l.Answered(time.Duration(i) * time.Millisecond) }, func() { l.GaveUp(time.Second) }, l.Left}[i%3]()
+					[]func(){func() { l.Answered(time.Duration(i)*time.Millisecond, 0) }, func() { l.GaveUp(time.Second) }, l.Left}[i%3]()
 				}
 			}
 		})

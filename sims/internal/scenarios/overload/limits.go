@@ -48,7 +48,7 @@ type limiter struct {
 
 func (l *limiter) Enter(selection.Instant) bool { return l.Limiter.Enter() }
 
-func (l *limiter) Answered(took time.Duration, _ selection.Instant) { l.Limiter.Answered(took) }
+func (l *limiter) Answered(took time.Duration, _ selection.Instant) { l.Limiter.Answered(took, 0) }
 
 func (l *limiter) Refresh(now selection.Instant) { l.Tick(time.Duration(now), l.endpoints) }
 
