@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -23,6 +24,45 @@ func TestAClientThatHalfClosesGetsTheAnswerOfTheServiceOrNone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Long before the time of the request ends. A body of a known length may come with the head.
+func TestADepartingClientIsReportedToTheServiceAfterItsWholeBody(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		large := strings.Repeat("x", 100<<10)
+		for name, request := range map[string]string{
+			"no body":          "GET %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n",
+			"small":            "POST %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 3\r\n\r\nabc",
+			"small, in pieces": "PUT %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 3\r\n\r\n\x00ab\x00c",
+			"large":            "POST %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 102400\r\n\r\n" + large,
+			"chunked":          "POST %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		} {
+			for _, path := range []string{"/waiting", "/events"} {
+				c := w.dial(t)
+				for piece := range strings.SplitSeq(fmt.Sprintf(request, path), "\x00") {
+					c.say("%s", piece)
+				}
+				within(t, w.service.waits, name+": the request to arrive")
+				if path == "/events" {
+					if resp, err := http.ReadResponse(c.in, nil); err != nil || resp.StatusCode != http.StatusOK {
+						t.Fatal(resp, err)
+					}
+				}
+				_ = c.Close()
+				within(t, w.service.left, name+", "+path+": the end of the request to reach the service")
+			}
+		}
+	})
+}
+
+// within fails the test if ch gives nothing. The bound is shorter than the time of a request.
+func within(t *testing.T, ch <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(patience / 2):
+		t.Fatalf("%s: waited in vain", what)
+	}
 }
 
 func TestADownloadThatMovesOutlivesTheTimeOfARequest(t *testing.T) {

@@ -268,6 +268,8 @@ type service struct {
 	ended bool
 
 	wrote chan struct{} // a token when everything behind an answer was written
+	waits chan struct{} // a token when a request was read that is not answered to its end
+	left  chan struct{} // a token when the other side went
 	done  sync.WaitGroup
 	ln    net.Listener
 	web   *http.Server
@@ -282,7 +284,7 @@ func serve() (*service, error) {
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	s := &service{addr: ln.Addr().String(), h2c: h2c.Addr().String(), ln: ln, wrote: make(chan struct{}, 1)}
+	s := &service{addr: ln.Addr().String(), h2c: h2c.Addr().String(), ln: ln, wrote: make(chan struct{}, 1), waits: make(chan struct{}, 8), left: make(chan struct{}, 8)}
 	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(overH2C)}
 	s.web.Protocols.SetUnencryptedHTTP2(true)
 	s.done.Go(func() { _ = s.web.Serve(h2c) })
@@ -392,6 +394,14 @@ func (s *service) converse(c net.Conn) {
 		switch r.URL.Path {
 		case "/silent": // until the other side goes
 			_, _ = io.Copy(io.Discard, in)
+			return
+		case "/waiting", "/events":
+			if r.URL.Path == "/events" {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\nb\r\ndata: one\n\n\r\n")
+			}
+			s.waits <- struct{}{}
+			_, _ = io.Copy(io.Discard, in)
+			s.left <- struct{}{}
 			return
 		case "/gone":
 			return

@@ -407,13 +407,37 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.c.res.sendContinue()
 	}
 	n, err := b.read(p)
-	if err != nil {
-		b.err = err
-		if b.done = err == io.EOF; b.done {
-			b.c.whole.Store(true)
-		}
+	if b.err = err; err == nil && len(b.data) == 0 {
+		b.lookAhead()
 	}
+	b.ended()
 	return n, err
+}
+
+// lookAhead extracts what follows from the bytes that are there. A handler that knows the length
+// of a body, or finds its end in the data, does not read on after the last byte, and the watch
+// checks the client only when the request was read to its end.
+func (b *requestBody) lookAhead() {
+	c := b.c
+	data, used, err := b.framing.Next(c.in[c.from:c.to])
+	c.from += used
+	switch err {
+	case nil:
+		b.data = data
+	case http1.ErrNeedMore:
+	case io.EOF:
+		b.err = io.EOF
+	default:
+		b.err = malformed(err)
+	}
+}
+
+// ended records the end of the body for the watch.
+func (b *requestBody) ended() {
+	if b.err == io.EOF && !b.done {
+		b.done = true
+		b.c.whole.Store(true)
+	}
 }
 
 func (b *requestBody) read(p []byte) (int, error) {
@@ -439,13 +463,15 @@ func (b *requestBody) read(p []byte) (int, error) {
 		case io.EOF:
 			return 0, io.EOF
 		default:
-			return 0, fmt.Errorf("malformed request: %w", err)
+			return 0, malformed(err)
 		}
 	}
 	n := copy(p, b.data)
 	b.data = b.data[n:]
 	return n, nil
 }
+
+func malformed(err error) error { return fmt.Errorf("malformed request: %w", err) }
 
 // early makes the end of a connection within a body an error.
 func early(err error) error {

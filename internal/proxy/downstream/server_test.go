@@ -322,10 +322,24 @@ func TestTheContextOfARequestEndsWhenItsClientGoesAway(t *testing.T) {
 	certificate.StartTLS()
 	t.Cleanup(certificate.Close)
 	for _, kind := range []string{"clear", "tls"} {
-		for _, sent := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"} {
+		for name, sent := range map[string]string{
+			"no body":      get,
+			"to the end":   post("Content-Length: 3", "abc"),
+			"to its last":  post("Content-Length: 3", "abc"),
+			"large":        post("Content-Length: 20000", strings.Repeat("x", 20000)),
+			"chunked":      post("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n"),
+			"with trailer": post("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
+		} {
 			began, ended := make(chan struct{}), make(chan struct{})
 			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
+				switch { // a handler that knows the length does not read on to find the end
+				case name == "to the end":
+					_, _ = io.Copy(io.Discard, r.Body)
+				case r.ContentLength > 0:
+					_, _ = io.ReadFull(r.Body, make([]byte, r.ContentLength))
+				case r.ContentLength < 0:
+					_, _ = io.ReadFull(r.Body, make([]byte, 3))
+				}
 				close(began)
 				<-r.Context().Done()
 				if !errors.Is(r.Context().Err(), context.Canceled) {
@@ -352,7 +366,7 @@ func TestTheContextOfARequestEndsWhenItsClientGoesAway(t *testing.T) {
 			c.say(sent)
 			within(t, began, "the request")
 			_ = c.Close()
-			within(t, ended, kind+": the end of the context")
+			within(t, ended, kind+", "+name+": the end of the context")
 		}
 	}
 }
