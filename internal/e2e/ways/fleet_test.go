@@ -31,6 +31,9 @@ const patience = 30 * time.Second
 // ways are made by TestMain.
 var ways []*way
 
+// judged are the services whose failures a test counts.
+var judged = []string{"odd", "brief", "h2c", "limit1", "limit2", "limit10", "limit100"}
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
@@ -105,6 +108,9 @@ func start() (stop func() error, err error) {
 				name := fmt.Sprintf("late-%d-%d", i, n)
 				w.late[name], services = s, append(services, name+"="+s.Addr())
 			}
+		}
+		for i, limit := range limits {
+			services = append(services, fmt.Sprintf("limit%d=%s;protocol=h2c", limit, service.limited[i].ln.Addr()))
 		}
 		if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.Services = services }}); err != nil {
 			return stop, err
@@ -208,7 +214,7 @@ func (w *way) failures(t *testing.T) map[string]uint64 {
 	t.Helper()
 	n := map[string]uint64{}
 	for _, r := range w.relays {
-		for _, name := range []string{"odd", "brief", "h2c"} {
+		for _, name := range judged {
 			var s api.Service
 			ask(t, r, "/api/v1/services/"+name, &s)
 			for _, p := range s.Peers {
@@ -261,6 +267,7 @@ func ask(t *testing.T, r *fleet.Relay, path string, into any) {
 // service is the service behind all ways. The path of a request decides its answer.
 type service struct {
 	addr, h2c string
+	limited   []*limited // for each of limits
 
 	mu    sync.Mutex // guards the fields below
 	heard bytes.Buffer
@@ -288,6 +295,13 @@ func serve() (*service, error) {
 	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(overH2C)}
 	s.web.Protocols.SetUnencryptedHTTP2(true)
 	s.done.Go(func() { _ = s.web.Serve(h2c) })
+	for _, limit := range limits {
+		one, err := serveLimited(limit)
+		if err != nil {
+			return nil, errors.Join(err, s.end())
+		}
+		s.limited = append(s.limited, one)
+	}
 	s.done.Go(func() {
 		for {
 			c, err := ln.Accept()
@@ -325,6 +339,9 @@ func overH2C(w http.ResponseWriter, r *http.Request) {
 func (s *service) end() error {
 	_ = s.ln.Close()
 	_ = s.web.Close()
+	for _, one := range s.limited {
+		_ = one.end()
+	}
 	s.mu.Lock()
 	s.ended = true
 	for _, c := range s.conns {

@@ -42,6 +42,10 @@ type Config struct {
 	Progress time.Duration
 	// HeadTimeout bounds the time between the frames of one header list. Default 0: no limit.
 	HeadTimeout time.Duration
+	// Room is called when Reserve may return a stream after it has returned none, and when the
+	// connection accepts no more streams. It must not block and not call the connection. Only
+	// for a client. Default: not called.
+	Room func()
 }
 
 // Conn is one HTTP/2 connection. All methods may be called from any goroutine; Run once.
@@ -61,7 +65,8 @@ type Conn struct {
 	drop     func()
 	decoder  *hpack.Decoder
 	block    headerBlock
-	settled  bool // the first SETTINGS have arrived
+	settled  bool          // the first SETTINGS have arrived
+	ready    chan struct{} // of a client: closed when they have, and when the connection ends before
 
 	heard   atomic.Bool // something was read since the last Check
 	partial atomic.Bool // a frame has arrived in part
@@ -81,7 +86,10 @@ type Conn struct {
 	spare      int            // how many of them were not needed since the last Check
 
 	// What the other side allows.
-	maxStreams      int
+	maxStreams int // one before its SETTINGS
+	// accepted is how many it has accepted when it refused one that its settings allow, and one
+	// more for each answer since then.
+	accepted        int
 	streamWindow    int32 // of new streams
 	maxHeaderList   uint32
 	connectProtocol bool
@@ -137,9 +145,12 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 	if cfg.Malformed == nil {
 		cfg.Malformed = func() {}
 	}
+	if cfg.Room == nil {
+		cfg.Room = func() {}
+	}
 	c := &Conn{
 		cfg: cfg, nc: nc, client: client, streams: map[uint32]*Stream{}, budget: maxBudget,
-		maxStreams: 100, streamWindow: firstWindow, maxHeaderList: 1<<32 - 1, sendWindow: firstWindow, received: firstWindow,
+		maxStreams: 1, accepted: maxStreamID, streamWindow: firstWindow, maxHeaderList: 1<<32 - 1, sendWindow: firstWindow, received: firstWindow,
 		lastServed: maxStreamID, flushed: make(chan struct{}),
 	}
 	c.over.L, c.room.L = &c.mu, &c.mu
@@ -182,6 +193,7 @@ func NewServer(nc net.Conn, cfg Config, read []byte) *Conn {
 // NewClient returns the client's side of a connection. Run receives the answers.
 func NewClient(nc net.Conn, cfg Config) *Conn {
 	c := newConn(nc, cfg, true)
+	c.ready = make(chan struct{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.takeOut()
@@ -221,6 +233,11 @@ func (c *Conn) dropBuffer() {
 	}
 	c.in, c.pooled, c.from, c.to = nil, nil, 0, 0
 }
+
+// Ready is closed when the other side has sent its settings, or the connection has ended. Until
+// then a client has one stream: the number that the other side allows is not known. Only for
+// clients.
+func (c *Conn) Ready() <-chan struct{} { return c.ready }
 
 // Run receives until the connection ends, and returns why: io.EOF if the other side closed
 // it, ErrClosed after Close and at the end of Shutdown. A server's Run returns when all
@@ -398,11 +415,22 @@ func (c *Conn) fail(err error) {
 	c.endWorkers(len(c.workers))
 	if c.client {
 		c.active = 0
+		c.setReady()
+		c.cfg.Room()
 	}
 	c.finished = true
 	c.room.Signal()
 	_ = c.nc.SetWriteDeadline(time.Now().Add(lastWrites))
 	c.kick() // it closes the connection when everything was sent
+}
+
+// setReady closes ready once. The lock is held.
+func (c *Conn) setReady() {
+	select {
+	case <-c.ready:
+	default:
+		close(c.ready)
+	}
 }
 
 // errorOf returns the error of a stream whose connection ends with err.
@@ -436,6 +464,11 @@ func (c *Conn) Shutdown() {
 	if c.goingAway || c.err != nil {
 		return
 	}
+	c.goAway()
+}
+
+// goAway sends GOAWAY. The lock is held.
+func (c *Conn) goAway() {
 	c.goingAway = true
 	c.takeOut()
 	if c.client {
@@ -492,8 +525,11 @@ func (c *Conn) unusable() error {
 func (c *Conn) Load() (streams, limit int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.active + len(c.slots), c.maxStreams
+	return c.active + len(c.slots), c.limit()
 }
+
+// limit returns how many streams a client may have open. The lock is held.
+func (c *Conn) limit() int { return min(c.maxStreams, c.accepted) }
 
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }

@@ -56,18 +56,27 @@ func (c *Conn) onSettings(f frame, payload []byte) error {
 			return err
 		}
 	}
+	if !c.settled && c.client {
+		c.maxStreams = standardStreams
+	}
 	for ; len(payload) > 0; payload = payload[6:] {
 		if err := c.set(binary.BigEndian.Uint16(payload), binary.BigEndian.Uint32(payload[2:])); err != nil {
 			return err
 		}
 	}
-	c.settled = true
+	if c.settled = true; c.client {
+		c.setReady()
+	}
 	c.takeOut()
 	c.out = frame{0, frameSettings, flagAck, 0}.append(c.out)
 	c.kick()
 	c.grantSlots()
 	return nil
 }
+
+// standardStreams is how many streams a client opens if the settings of the other side name no
+// limit: RFC 9113 §6.5.2 recommends that no side allows fewer.
+const standardStreams = 100
 
 // set applies one setting of the other side. The lock is held.
 func (c *Conn) set(id uint16, value uint32) error {
@@ -166,6 +175,7 @@ func (c *Conn) onGoAway(f frame, payload []byte) error {
 			s.leave()
 		}
 	}
+	c.cfg.Room()
 	c.endIfDone()
 	return nil
 }

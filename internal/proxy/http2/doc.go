@@ -33,6 +33,8 @@
 //     unintelligible ends the connection (RFC 9113 §5.4).
 //   - Frames that carry nothing and requests that are reset cost from a budget; see
 //     control.go.
+//   - A client opens one stream before the settings of the server, and never more than these
+//     allow, or than were accepted when one was refused nevertheless.
 //   - Priorities are checked and ignored, a push is refused.
 //   - Streams are pooled: nothing may use one after Close.
 package http2

@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"io"
+	"net"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -155,7 +156,14 @@ func TestTheErrorOfALostConnectionReportsWhatMayBeRepeated(t *testing.T) {
 
 func TestARefusedStreamMayBeRepeated(t *testing.T) {
 	withClient(t, func(p *peer) {
-		for code, repeated := range map[Code]bool{RefusedStream: true, Cancel: false, EnhanceYourCalm: false} {
+		p.settle()
+		other := p.c.NewStream()
+		if err := other.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		defer other.Close()
+		for _, code := range []Code{Cancel, EnhanceYourCalm, RefusedStream} {
+			repeated := code == RefusedStream
 			s := p.c.NewStream()
 			if err := s.Open(get("/"), true, false); err != nil {
 				p.t.Fatal(err)
@@ -498,5 +506,129 @@ func TestTheIdleTimeOfAConnectionIsThatWithoutStreams(t *testing.T) {
 		if d := p.c.Idle(time.Second); d != time.Second {
 			t.Error(d)
 		}
+	})
+}
+
+func TestAClientHasOneStreamUntilItKnowsHowManyAreAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings []setting
+		streams  int
+	}{
+		"a limit": {[]setting{{settingMaxStreams, 7}}, 7}, "none is named": {nil, standardStreams}, "no stream at all": {[]setting{{settingMaxStreams, 0}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				room := 0
+				conn := NewClient(ours, Config{MaxHead: 16 << 10, Room: func() { room++ }})
+				ended := make(chan error, 1)
+				go func() { ended <- conn.Run() }()
+				go func() { _, _ = io.Copy(io.Discard, theirs) }()
+				first := conn.Reserve()
+				if first == nil || conn.Reserve() != nil {
+					t.Error("not one stream before the settings")
+				}
+				first.Close()
+				synctest.Wait()
+				select {
+				case <-conn.Ready():
+					t.Error("ready before the settings")
+				default:
+				}
+				before := room
+				_, _ = theirs.Write(appendSettings(nil, c.settings...))
+				<-conn.Ready()
+				synctest.Wait()
+				if room == before {
+					t.Error("the settings make room, which is not reported")
+				}
+				var all []*Stream
+				for s := conn.Reserve(); s != nil; s = conn.Reserve() {
+					all = append(all, s)
+				}
+				if len(all) != c.streams {
+					t.Errorf("%d streams, want %d", len(all), c.streams)
+				}
+				for _, s := range all {
+					s.Close()
+				}
+				_, _ = conn.Close(), theirs.Close()
+				<-ended
+			})
+		})
+	}
+}
+
+func TestAConnectionThatEndsBeforeItsSettingsIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		conn := NewClient(ours, small)
+		ended := make(chan error, 1)
+		go func() { ended <- conn.Run() }()
+		_ = theirs.Close()
+		<-conn.Ready()
+		if conn.Err() == nil {
+			t.Error("it accepts streams")
+		}
+		<-ended
+	})
+}
+
+// A service may refuse streams that its settings allow, because of load.
+func TestAfterARefusalAClientOpensNoMoreStreamsThanWereAcceptedAndOneMoreWithEachAnswer(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.settle()
+		open := func() *Stream {
+			s := p.c.Reserve()
+			if s == nil {
+				return nil
+			}
+			if err := s.Open(get("/"), true, false); err != nil {
+				p.t.Fatal(err)
+			}
+			return s
+		}
+		var all []*Stream
+		for range 4 {
+			all = append(all, open())
+		}
+		p.settle()
+		p.say(appendReset(nil, all[3].id, RefusedStream))
+		p.settle()
+		if open() != nil {
+			t.Error("a fourth stream after the refusal of one")
+		}
+		p.headers(all[0].id, flagEndStream, ok200[0])
+		p.settle()
+		for range 2 {
+			if s := open(); s != nil {
+				all = append(all, s)
+			} else {
+				t.Error("an answer does not raise the limit")
+			}
+		}
+		if open() != nil {
+			t.Error("an answer raises the limit by more than one")
+		}
+		for _, s := range all {
+			s.Close()
+		}
+	})
+}
+
+func TestAConnectionThatRefusesItsOnlyStreamGetsNoOther(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.settle()
+		s := p.c.Reserve()
+		if err := s.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		p.settle()
+		p.say(appendReset(nil, s.id, RefusedStream))
+		p.settle()
+		if p.c.Reserve() != nil || p.c.Err() == nil {
+			t.Error("it accepts streams")
+		}
+		s.Close()
 	})
 }

@@ -55,6 +55,20 @@ func (e *GoAwayError) Error() string {
 // Is makes errors.Is find ErrUnprocessed.
 func (e *GoAwayError) Is(target error) bool { return target == ErrUnprocessed && e.unprocessed }
 
+// CodeOf returns the code with which the other side has ended a stream or the connection,
+// NoError if there is none.
+func CodeOf(err error) Code {
+	var reset *ResetError
+	var away *GoAwayError
+	switch {
+	case errors.As(err, &reset) && reset.Remote:
+		return reset.Code
+	case errors.As(err, &away):
+		return away.Code
+	}
+	return NoError
+}
+
 // Why tells the reasons apart for which this side has ended a connection.
 type Why uint8
 

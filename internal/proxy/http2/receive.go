@@ -374,6 +374,13 @@ func (c *Conn) onReset(f frame, payload []byte) error {
 		err = c.charge(4)
 	}
 	s.end(&ResetError{Code: code, Remote: true})
+	refused := c.client && code == RefusedStream
+	if refused { // although its settings allow the stream
+		c.accepted = c.active - 1
+	}
 	s.leave()
+	if refused && c.active == 0 && c.unusable() == nil {
+		c.goAway() // the next request opens another connection
+	}
 	return err
 }

@@ -84,7 +84,7 @@ func (c *Conn) NewStream() *Stream { return newStream(c) }
 func (c *Conn) Reserve() *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unusable() != nil || c.active >= c.maxStreams || len(c.slots) > 0 {
+	if c.unusable() != nil || c.active >= c.limit() || len(c.slots) > 0 {
 		return nil
 	}
 	c.active++
@@ -158,7 +158,7 @@ func (s *Stream) takeSlot() error {
 	if s.interrupted != nil {
 		return s.interrupted
 	}
-	if !s.granted && c.active < c.maxStreams && len(c.slots) == 0 {
+	if !s.granted && c.active < c.limit() && len(c.slots) == 0 {
 		c.active++
 		s.granted = true
 	}
@@ -185,15 +185,17 @@ func (s *Stream) takeSlot() error {
 	return nil
 }
 
-// grantSlots lets streams open that wait for a slot. The lock is held.
+// grantSlots lets streams open that wait for a slot, or another caller reserve one. The lock is
+// held.
 func (c *Conn) grantSlots() {
-	for len(c.slots) > 0 && c.active < c.maxStreams && c.unusable() == nil {
+	for len(c.slots) > 0 && c.active < c.limit() && c.unusable() == nil {
 		s := c.slots[0]
 		c.slots = slices.Delete(c.slots, 0, 1)
 		c.active++
 		s.granted = true
 		s.wake()
 	}
+	c.cfg.Room()
 }
 
 // Answer waits for the next head of the answer: informational ones, then the final one. The
@@ -510,6 +512,9 @@ func (s *Stream) leave() {
 	c.leaveQueue(s)
 	if c.client {
 		c.active--
+		if s.receivedEnd && c.accepted < c.maxStreams {
+			c.accepted++
+		}
 		c.grantSlots()
 		c.endIfDone()
 	}

@@ -13,6 +13,9 @@
 //	                                            ▲         └─────► other relay (forwarding)
 //	                                            └── failed, nothing sent: another one
 //
+// What an endpoint over HTTP/2 has refused without processing goes to another one. If there is
+// no other, the same gets it once more, over another connection.
+//
 // An attempt that another could follow has a limit, so that an endpoint that hangs does
 // not use up all the time of a request. A client's own deadline shortens all limits and is
 // passed on with the time that is left. An endpoint is not blamed if it had less time

@@ -61,7 +61,7 @@ func newVectors(reg prometheus.Registerer) vectors {
 			Name: "ringway_relay_request_duration_seconds", Help: "Time until the answer to a request began, all attempts together.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"service"}),
-		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
+		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken), refused (over HTTP/2 the endpoint did not act on the request and said so) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
 		rejections: f.CounterVec("ringway_relay_rejections_total", "Requests that the relay answered itself, by code; service is empty when it is unknown.", "service", "code"),
 		overloads:  f.CounterVec("ringway_relay_overload_refusals_total", "Requests refused with the code overloaded, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).", "service", "limit"),
 		sessionDurations: f.NewHistogramVec(prometheus.HistogramOpts{
@@ -120,6 +120,7 @@ const (
 	stageDeclaredDead   = "declared_dead"
 	stageFull           = "full"
 	stageLocal          = "local"
+	stageRefused        = "refused"
 )
 
 // codeMisdirected is used only between relays: 421, and the sender asks another relay.
@@ -267,7 +268,7 @@ func (v vectors) end(service string) {
 
 // retryReasons returns the stages and the other reasons of retries.
 func retryReasons() []string {
-	reasons := []string{stageMisdirected, stageOther, stageNoBudget, stageAttemptTimeout, stageDeclaredDead, stageFull, stageLocal}
+	reasons := []string{stageMisdirected, stageOther, stageNoBudget, stageAttemptTimeout, stageDeclaredDead, stageFull, stageLocal, stageRefused}
 	for _, stage := range upstream.Stages() {
 		reasons = append(reasons, stage.String())
 	}

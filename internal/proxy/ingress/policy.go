@@ -118,5 +118,5 @@ func (t *try) mayRepeat() bool {
 	if t.tcp != nil {
 		return t.policy.Retry != advertise.RetryNever
 	}
-	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (t.body.body == nil || t.body.length >= 0 && t.body.length <= wire.ReplayLimit)
+	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (!t.body.Begun() || t.body.Fits())
 }

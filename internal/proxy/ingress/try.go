@@ -50,10 +50,12 @@ type try struct {
 	misdirected    int
 	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
+	unprocessed    bool              // the endpoint of the last attempt did not act on it, and may get it once more
+	sentAgain      bool              // an endpoint has got it once more
 	short          string            // the exhausted resource of this relay at the last attempt
 	ticket         circuit.Ticket    // of the caller's circuit
 	circuitOutcome selection.Outcome // for it
-	body           replay            // used if an endpoint passes requests on
+	body           upstream.Replay   // used if the body may have to be sent again
 	session        session           // by the session cookie
 	spans          *spans            // nil if requests are not traced
 	record         *record           // nil if the request has no record
@@ -98,7 +100,7 @@ func (t *try) free() {
 	default:
 		t.service.Waiting.Left()
 	}
-	t.body.end(t.r)
+	t.body.End(t.r)
 	if t.client.IsValid() {
 		t.service.Clients.Leave(t.client)
 	}
@@ -144,8 +146,8 @@ func (t *try) run() {
 		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
 			carrier = target.Upgrades
 		}
-		if (t.hop || target.Secured) && t.body.body == nil {
-			t.body.begin(t.r)
+		if t.hop || target.Secured || carrier.OverHTTP2() {
+			t.body.Begin(t.r)
 		}
 		if t.spans != nil {
 			t.beginAttempt(t.attempts)
@@ -196,6 +198,7 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 	if f.unanswered {
 		t.lostAfter = now - t.began
 	}
+	t.unprocessed = f.unprocessed && !t.sentAgain
 	t.judge(&f, now)
 	t.gaveUp(f, now)
 	if f.committed {
@@ -290,8 +293,29 @@ func (t *try) abandon(now time.Duration) {
 	panic(http.ErrAbortHandler)
 }
 
-// choose picks the destination of the next attempt.
-func (t *try) choose(now, deadline time.Duration) (err error) {
+// choose picks the destination of the next attempt. If no other is left, the endpoint that did
+// not act on the last attempt gets the request once more, over another connection (RFC 9113
+// §8.7).
+func (t *try) choose(now, deadline time.Duration) error {
+	last := t.at
+	err := t.chooseOther(now, deadline)
+	if err == nil || !t.unprocessed {
+		return err
+	}
+	t.unprocessed, t.sentAgain = false, true
+	if t.hop {
+		t.relays = t.relays[:len(t.relays)-1]
+		return t.chooseOther(now, deadline)
+	}
+	pick, takeErr := t.service.Endpoints.Take(last.target.ID, selection.Instant(now))
+	if takeErr != nil {
+		return err // it has left
+	}
+	t.at = chosen{target: pick.Value().(*routing.Target), pick: pick, by: last.by}
+	return nil
+}
+
+func (t *try) chooseOther(now, deadline time.Duration) (err error) {
 	if t.hop {
 		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
 			t.logRelay()
@@ -495,8 +519,8 @@ func (t *try) repeats(f attempt) bool {
 // bodyWhole reports whether the next attempt can send the whole body, and rewinds the
 // body.
 func (t *try) bodyWhole(f attempt) bool {
-	if t.body.body != nil {
-		return t.body.rewind()
+	if t.body.Begun() {
+		return t.body.Rewind(t.w)
 	}
 	return !f.bodyConsumed
 }
@@ -506,7 +530,9 @@ func (t *try) bodyWhole(f attempt) bool {
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		_, kept := r.Body.(*replay)
+		_, kept := r.Body.(interface {
+			Rewind(http.ResponseWriter) bool
+		})
 		return kept || r.Body == nil || r.Body == http.NoBody
 	}
 	return false
@@ -610,6 +636,8 @@ type attempt struct {
 	stage                                          upstream.Stage // 0 if it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
+	unprocessed                                    bool   // the endpoint has declared that it did not act on the request
+	shed                                           bool   // it refused because of load
 	clientDeadline                                 bool   // the client's own deadline ended it
 	repeated                                       bool   // another attempt blames the endpoint for the same failure
 	unanswered                                     bool   // the endpoint sent nothing
@@ -638,6 +666,9 @@ func attemptFailure(err error) attempt {
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
 		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
 		a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
+		if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
+			a.reason = stageRefused
+		}
 		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
 			a.reason = stageFull
 		}
@@ -661,6 +692,8 @@ func (a attempt) outcome() selection.Outcome {
 		return selection.Full
 	case a.full:
 		return selection.Full.WithLoad(a.load)
+	case a.shed:
+		return selection.Shed
 	case a.unanswered:
 		return selection.Failure.WithoutAnswer()
 	}

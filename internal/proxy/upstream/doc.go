@@ -36,9 +36,13 @@
 //     none idle wait in order, each until its deadline, and take the first that becomes
 //     free or is opened. A connection whose request was served or cancelled meanwhile
 //     serves the next request or is kept idle. A failed dial ends the wait of one
-//     request, or of all if they would fail in the same way (see waiting.go). Over
-//     HTTP/2 one connection is opened at a time for all waiting requests, and all get
-//     its error.
+//     request, or of all if they would fail in the same way (see waiting.go).
+//   - Over HTTP/2 one connection is opened at a time for all waiting requests, and all get
+//     its error, unless another connection is open, for whose streams they wait. A new
+//     connection gets one request until the endpoint's limit of streams is known. Requests
+//     that find no stream wait in order, each until its deadline, and take the first that
+//     becomes free on any connection. What the endpoint has not processed, and said so, is an
+//     error with Unprocessed.
 //   - A tunnel holds no buffer while it waits for the bytes of a socket without TLS.
 //   - Connections are used newest first. A connection returns to the pool only when
 //     its response was read to the exact end and no byte follows.

@@ -96,6 +96,7 @@ type Error struct {
 	sent, committed, bodyConsumed, stale bool
 	late                                 bool // the deadline had passed before the dial began
 	repeated                             bool
+	unprocessed, shed                    bool
 }
 
 func (e *Error) Error() string {
@@ -172,9 +173,17 @@ func (e *Error) Fault() string {
 // that the request cannot be repeated.
 func (e *Error) BodyConsumed() bool { return e.bodyConsumed }
 
-// Stale reports whether a reused connection ended before any byte of an answer. Endpoints
-// may close idle connections, so no side is blamed.
+// Stale reports whether the connection was closed in order before the endpoint acted on the
+// request: a reused one over HTTP/1.1 before any byte of an answer, one over HTTP/2 by GOAWAY.
+// Endpoints may close connections, so no side is blamed.
 func (e *Error) Stale() bool { return e.stale }
+
+// Unprocessed reports whether the endpoint has declared that it did not act on the request, which
+// may be sent there again over another connection. Only over HTTP/2.
+func (e *Error) Unprocessed() bool { return e.unprocessed }
+
+// Shed reports whether the endpoint did not act on the request because of load.
+func (e *Error) Shed() bool { return e.shed }
 
 // Timeout reports whether the deadline passed.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -22,176 +23,250 @@ type h2Conns struct {
 	// that of the fleet.
 	scheme string
 
+	waiting atomic.Int32  // how many requests wait for a stream
+	room    chan struct{} // has an element if there may be a stream for one of them
+
 	mu      sync.Mutex // taken before Pool.mu
-	conns   []*http2.Conn
-	opening *h2Opening // nil if none is being opened
+	conns   []*h2Conn
+	opening *h2Opening // that requests wait for; nil if none does
+	rests   time.Time  // until then only a first connection is opened
+	closed  bool
 }
 
-// h2Opening is a connection that is being opened for all waiting requests: a burst needs
-// one connection and not a hundred, and a failed dial would fail in the same way for each
-// request.
+// h2Conn is a connection of HTTP/2.
+type h2Conn struct {
+	*http2.Conn
+	used bool // it has had a stream
+}
+
+// h2Opening is a connection that is being opened, or will be, for all waiting requests: a
+// burst needs one connection and not a hundred, and a failed dial would fail in the same way
+// for each request. It has ended when the number of streams is known that the endpoint allows.
 type h2Opening struct {
-	done        chan struct{} // closed when c or err is set
-	c           *http2.Conn
-	err         *Error
-	limit       time.Time // of the dial
+	done  chan struct{} // closed at the end
+	err   *Error
+	limit time.Time // of the dial
+
+	// Guarded by h2Conns.mu.
+	started     bool
 	cancel      context.CancelCauseFunc
-	waiting     int  // guarded by h2Conns.mu
-	errReturned bool // a request has received err; guarded by h2Conns.mu
+	waiting     int
+	errReturned bool // a request has received err
 }
 
 func newH2Conns(p *Pool) *h2Conns {
-	c := &h2Conns{p: p, cfg: http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes}, scheme: "http"}
+	c := &h2Conns{p: p, scheme: "http", room: make(chan struct{}, 1)}
+	c.cfg = http2.Config{MaxHead: p.cfg.MaxResponseHeaderBytes, Room: func() {
+		if c.waiting.Load() > 0 {
+			c.signal()
+		}
+	}}
 	if p.cfg.Protocol == advertise.H2 {
 		c.scheme = "https"
 	}
 	return c
 }
 
-// reserve returns a stream, whose Open waits only if all connections are full. It adds the
-// time until a connection was open to waited.
-func (c *h2Conns) reserve(ctx context.Context, deadline time.Time, waited *time.Duration) (_ *http2.Stream, reused bool, _ error) {
-	for {
-		if s := c.reserveOpen(); s != nil {
-			return s, true, nil
-		}
-		full, o, began := c.join(c.p.cfg.MaxConns)
-		if full != nil {
-			return full.NewStream(), true, nil
-		}
-		waits := time.Now()
-		err := c.await(ctx, deadline, o)
-		*waited += time.Since(waits)
-		if err != nil {
-			return nil, false, err
-		}
-		if began {
-			if s := o.c.Reserve(); s != nil {
-				return s, false, nil
-			}
-			return o.c.NewStream(), false, nil // if the connection is already lost, Open returns the error
-		}
+// signal lets the request that has waited longest look for a stream.
+func (c *h2Conns) signal() {
+	select {
+	case c.room <- struct{}{}:
+	default:
 	}
 }
 
-// join returns the connection with the fewest requests if enough are open. Otherwise it
-// returns the opening to wait for, and begins one if there is none.
-func (c *h2Conns) join(enough int) (_ *http2.Conn, _ *h2Opening, began bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.opening == nil {
-		if least := c.leastLoaded(enough); least != nil {
-			return least, nil, false
-		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		c.opening = &h2Opening{done: make(chan struct{}), cancel: cancel}
-		c.p.mu.Lock()
-		c.p.dialling++
-		c.p.mu.Unlock()
-		began = true
-		go c.open(ctx, c.opening)
+// reserve returns a stream whose Open does not wait. Requests that find none wait in order of
+// arrival, and more connections are opened for them.
+func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err error) {
+	take := func() bool {
+		stream, reused = c.take()
+		return stream != nil
 	}
-	c.opening.waiting++
-	return nil, c.opening, began
+	if c.waiting.Load() == 0 {
+		c.mu.Lock()
+		found := take()
+		c.mu.Unlock()
+		if found {
+			return stream, reused, nil
+		}
+	}
+	ctx, cancel := context.WithCancelCause(s.r.Context())
+	defer cancel(nil)
+	c.p.setWait(&s.progress, cancel)
+	defer c.p.setWait(&s.progress, nil)
+	waits := time.Now()
+	err = c.await(ctx, s.x.Deadline, take)
+	s.res.Waited += time.Since(waits)
+	return stream, reused, err
 }
 
-// await returns when the connection is open, or with an *Error. The last waiter that gives
-// up cancels the opening.
-func (c *h2Conns) await(ctx context.Context, deadline time.Time, o *h2Opening) error {
-	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, late: hasPassed(deadline)}
+// setWait lets the watch end the wait for a stream from now on, or with nil no more.
+func (p *Pool) setWait(g *progress, cancel context.CancelCauseFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.endWait = cancel
+}
+
+// take reserves a stream on an open connection that has one free. The lock is held.
+func (c *h2Conns) take() (s *http2.Stream, reused bool) {
+	for _, conn := range c.conns {
+		if s := conn.Reserve(); s != nil {
+			reused, conn.used = conn.used, true
+			return s, reused
+		}
+	}
+	return nil, false
+}
+
+// await returns when take has succeeded, or with an *Error. The lock is held while take runs.
+func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() bool) error {
+	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: context.DeadlineExceeded, late: hasPassed(deadline)}
+	if e.late {
+		return e // the endpoint had no time
+	}
 	var late <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))
 		defer timer.Stop()
 		late = timer.C
 	}
-	select {
-	case <-o.done:
-		switch {
-		case e.late: // whatever the result: the endpoint had no time
-		case o.err == nil:
+	turn := c.waiting.Add(1) == 1
+	defer c.leave()
+	for ; ; turn = true {
+		o := c.join(turn, take)
+		if o == nil {
 			return nil
-		default:
-			c.mu.Lock()
-			first := !o.errReturned
-			o.errReturned = true
-			c.mu.Unlock()
-			return o.err.ofWait(deadline, o.limit, first)
 		}
-	case <-ctx.Done():
-	case <-late:
-	}
-	c.mu.Lock()
-	if o.waiting--; o.waiting == 0 {
-		o.cancel(ErrClosed)
-		if c.opening == o {
-			c.opening = nil
+		select {
+		case <-o.done:
+			if o.err != nil {
+				return c.errorOf(o, deadline)
+			}
+			continue
+		case <-c.room:
+			c.part(o, false)
+			continue
+		case <-ctx.Done():
+		case <-late:
 		}
+		c.part(o, true)
+		var client bool
+		if e.Err, client = cause(ctx, e.Err); client {
+			e.Stage = StageClient
+		}
+		return e
 	}
-	c.mu.Unlock()
-	var client bool
-	if e.Err, client = cause(ctx, context.DeadlineExceeded); client {
-		e.Stage = StageClient
-	}
-	return e
 }
 
-// reserveOpen reserves a stream on an open connection that has one free.
-func (c *h2Conns) reserveOpen() *http2.Stream {
+// join returns nil if take succeeds, which is called only in turn. Otherwise it returns the
+// opening to wait for, which begins unless enough connections are open.
+func (c *h2Conns) join(turn bool, take func() bool) *h2Opening {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		if s := conn.Reserve(); s != nil {
-			return s
-		}
-	}
-	return nil
-}
-
-// leastLoaded returns the connection with the fewest requests if enough are open, else nil.
-// The lock is held.
-func (c *h2Conns) leastLoaded(enough int) (least *http2.Conn) {
 	c.forgetEnded()
-	if len(c.conns) < enough {
+	if turn && take() {
 		return nil
 	}
-	fewest := 0
-	for _, conn := range c.conns {
-		if n, _ := conn.Load(); least == nil || n < fewest {
-			least, fewest = conn, n
-		}
+	o := c.opening
+	if o == nil {
+		o = &h2Opening{done: make(chan struct{})}
+		c.opening = o
 	}
-	return least
+	o.waiting++
+	switch {
+	case c.closed:
+		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		c.end(o)
+	case o.started, len(c.conns) >= c.p.cfg.MaxConns, len(c.conns) > 0 && time.Now().Before(c.rests), c.hasRoom():
+	default:
+		o.started, o.limit = true, time.Now().Add(c.p.cfg.DialTimeout)
+		var ctx context.Context
+		ctx, o.cancel = context.WithCancelCause(context.Background())
+		c.p.mu.Lock()
+		c.p.dialling++
+		c.p.mu.Unlock()
+		go c.open(ctx, o)
+	}
+	return o
+}
+
+// part ends the wait of one request for an opening that has not ended. The last that gives up
+// cancels the opening.
+func (c *h2Conns) part(o *h2Opening, gaveUp bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.waiting--; o.waiting > 0 || !gaveUp || !o.started {
+		return
+	}
+	o.cancel(ErrClosed)
+	if c.opening == o {
+		c.opening = nil
+	}
+}
+
+// leave ends the wait of one request, and lets the next one look for a stream if there is one.
+func (c *h2Conns) leave() {
+	if c.waiting.Add(-1) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hasRoom() {
+		c.signal()
+	}
+}
+
+// hasRoom reports whether a stream is free. The lock is held.
+func (c *h2Conns) hasRoom() bool {
+	return slices.ContainsFunc(c.conns, func(conn *h2Conn) bool {
+		n, limit := conn.Load()
+		return n < limit && conn.Err() == nil
+	})
+}
+
+// errorOf returns the error of an opening for one of the requests that have waited for it.
+func (c *h2Conns) errorOf(o *h2Opening, deadline time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := !o.errReturned
+	o.errReturned = true
+	return o.err.ofWait(deadline, o.limit, first)
 }
 
 // forgetEnded removes the connections that accept no more requests. The lock is held.
 func (c *h2Conns) forgetEnded() {
-	c.conns = slices.DeleteFunc(c.conns, func(conn *http2.Conn) bool { return conn.Err() != nil })
+	c.conns = slices.DeleteFunc(c.conns, func(conn *h2Conn) bool { return conn.Err() != nil })
 }
 
-// open opens one connection for all waiting requests. Drain waits for its goroutine.
+// open opens one connection for all waiting requests. The first of them need not wait for the
+// settings of the endpoint. Drain waits for its goroutine.
 func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
-	o.limit = time.Now().Add(c.p.cfg.DialTimeout)
-	nc, err := c.p.dial(ctx)
-	if err != nil {
-		o.err = err.(*Error)
+	failed := (*Error)(nil)
+	if nc, err := c.p.dial(ctx); err != nil {
+		failed = err.(*Error)
 		c.p.mu.Lock()
-		c.p.markRepeated(o.err, o.limit)
+		c.p.markRepeated(failed, o.limit)
 		c.p.mu.Unlock()
 	} else {
-		o.c = http2.NewClient(nc, c.cfg)
-		go func() { _ = o.c.Run() }() // its streams report the error
+		conn := &h2Conn{Conn: http2.NewClient(nc, c.cfg)}
+		go func() { _ = conn.Run() }() // its streams report the error
+		if c.add(conn) {
+			c.awaitSettings(ctx, conn, o.limit)
+			failed = c.unused(conn)
+		}
 	}
 	c.mu.Lock()
-	if o.c != nil {
-		c.conns = append(c.conns, o.c)
+	c.forgetEnded()
+	if failed != nil && len(c.conns) > 0 { // requests can wait for these
+		c.rests = time.Now().Add(h2IdlePeriod)
+		failed = nil
 	}
 	if c.opening == o {
-		c.opening = nil
+		o.err = failed
+		c.end(o)
 	}
 	c.mu.Unlock()
 	o.cancel(nil)
-	close(o.done)
 	c.p.mu.Lock()
 	c.p.dialling--
 	last := c.p.isOver()
@@ -202,19 +277,53 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	}
 }
 
+// add lets a request use a connection. It returns false if all are closed.
+func (c *h2Conns) add(conn *h2Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close()
+		return false
+	}
+	c.conns = append(c.conns, conn)
+	c.signal()
+	return true
+}
+
+// awaitSettings waits for the settings of the endpoint. Without these it gets one request: RFC
+// 9113 §3.4 makes them the first that it sends.
+func (c *h2Conns) awaitSettings(ctx context.Context, conn *h2Conn, limit time.Time) {
+	timer := time.NewTimer(time.Until(limit))
+	defer timer.Stop()
+	select {
+	case <-conn.Ready():
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// unused returns the error of a connection that has ended before a request used it.
+func (c *h2Conns) unused(conn *h2Conn) *Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := conn.Err(); err != nil && !conn.used {
+		return &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
+	}
+	return nil
+}
+
+// end ends an opening for all that wait. The lock is held.
+func (c *h2Conns) end(o *h2Opening) {
+	c.opening = nil
+	close(o.done)
+}
+
 func (c *h2Conns) warm(ctx context.Context) error {
 	if !c.p.enter(nil) {
 		return &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
 	defer c.p.leave(nil)
-	if open, _ := c.count(); open > 0 {
-		return nil
-	}
-	open, o, _ := c.join(1)
-	if open != nil { // it was opened meanwhile
-		return nil
-	}
-	return c.await(ctx, time.Time{}, o)
+	return c.await(ctx, time.Time{}, func() bool { return len(c.conns) > 0 })
 }
 
 // count removes the connections that have ended and counts the others.
@@ -242,11 +351,15 @@ func (c *h2Conns) check(elapsed time.Duration) bool {
 	return len(c.conns) > 0
 }
 
-// close closes every connection with the streams on it.
+// close closes every connection with the streams on it, and ends the waits.
 func (c *h2Conns) close() {
 	c.mu.Lock()
 	conns := c.conns
-	c.conns = nil
+	c.conns, c.closed = nil, true
+	if o := c.opening; o != nil {
+		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		c.end(o)
+	}
 	c.mu.Unlock()
 	for _, conn := range conns {
 		_ = conn.Close()

@@ -66,7 +66,7 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	if err := s.head(); err != nil {
 		return s.res, s.fail(StageClient, err)
 	}
-	stream, reused, err := c.reserve(r.Context(), x.Deadline, &s.res.Waited)
+	stream, reused, err := c.reserve(s)
 	if err != nil {
 		if hasBody(r) && r.ProtoMajor == 1 {
 			w.Header()["Connection"] = []string{"close"} // for the handler's own answer
@@ -178,9 +178,7 @@ func (s *h2Stream) send() *Error {
 // inline returns the length of a body that is sent with the head, -1 if another goroutine
 // must send it: the body is long, or has not arrived yet and the endpoint may answer first.
 func (s *h2Stream) inline() int64 {
-	if body, ok := s.r.Body.(interface {
-		Buffered() (n int, end bool)
-	}); ok {
+	if body, ok := s.r.Body.(buffering); ok {
 		if n, end := body.Buffered(); end && n <= inlineBody {
 			return int64(n)
 		}
@@ -614,6 +612,14 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 	if e.Err == io.ErrUnexpectedEOF {
 		e.Err = errEarlyEOF
 	}
-	e.stale = s.res.Reused && !s.committed && unprocessed
+	if unprocessed && !s.committed {
+		e.unprocessed = true
+		switch http2.CodeOf(err) {
+		case http2.NoError:
+			e.stale = true
+		case http2.RefusedStream, http2.EnhanceYourCalm:
+			e.shed = true
+		}
+	}
 	return e
 }

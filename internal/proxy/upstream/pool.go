@@ -108,6 +108,9 @@ func NewPool(cfg Config) (*Pool, error) {
 // Address returns the address of the endpoint.
 func (p *Pool) Address() string { return p.cfg.Address }
 
+// OverHTTP2 reports whether requests are sent over HTTP/2.
+func (p *Pool) OverHTTP2() bool { return p.h2 != nil }
+
 // Carry sends r to the endpoint and its answer to w. It returns when both are done; a
 // failure is always an *Error. Nothing may change x meanwhile, and x is not kept. A Deadline
 // that is zero is set to that of the request's context. For HTTP/1.1 it runs on the caller's

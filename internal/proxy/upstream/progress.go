@@ -77,15 +77,16 @@ type progress struct {
 	bodyAt atomic.Int64 // when the client's body last moved
 
 	// Guarded by Pool.mu.
-	slot   int
-	quiet  time.Duration
-	silent Silent
-	c      *conn           // HTTP/1.1 to the endpoint
-	stream *http2.Stream   // HTTP/2 to the endpoint
-	ctx    context.Context // of the request on stream
-	x      *Exchange       // has the deadline of the head; nil over HTTP/2 when that has arrived
-	tunnel net.Conn        // to the client
-	of     Tunnel          // describes the tunnel
+	slot    int
+	quiet   time.Duration
+	silent  Silent
+	c       *conn                   // HTTP/1.1 to the endpoint
+	stream  *http2.Stream           // HTTP/2 to the endpoint
+	endWait context.CancelCauseFunc // of the wait for a stream
+	ctx     context.Context         // of the request on stream
+	x       *Exchange               // has the deadline of the head; nil over HTTP/2 when that has arrived
+	tunnel  net.Conn                // to the client
+	of      Tunnel                  // describes the tunnel
 	// stopping means that Sessions or EndTunnel ends the exchange, a tunnel by endBy.
 	stopping bool
 	endBy    time.Time
@@ -177,6 +178,9 @@ func (g *progress) check(elapsed time.Duration) {
 		}
 		if g.stream != nil {
 			g.stream.Interrupt(ErrAbandoned)
+		}
+		if g.endWait != nil {
+			g.endWait(ErrAbandoned)
 		}
 		return
 	}
@@ -295,6 +299,9 @@ func (g *progress) cutEndpoint(because error) {
 	}
 	if g.stream != nil {
 		g.stream.Interrupt(because)
+	}
+	if g.endWait != nil {
+		g.endWait(because)
 	}
 }
 

@@ -23,6 +23,7 @@ type exchange struct {
 	load    [1]wire.Field
 	left    [2]wire.Field              // of the client's time
 	onHead  func(upstream.Result) bool // headArrived, bound once
+	body    upstream.Replay            // for a service over HTTP/2
 }
 
 var exchanges = sync.Pool{New: func() any {
@@ -73,7 +74,14 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		x.changes.Deadline = time.Now().Add(left)
 		x.changes.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
 	}
+	if pool.OverHTTP2() {
+		x.body.Begin(r)
+	}
 	carried, err := pool.Carry(w, r, &x.changes)
+	if x.again(w, r, err) {
+		carried, err = pool.Carry(w, r, &x.changes)
+	}
+	x.body.End(r)
 	if carried.Silent != upstream.SilentNone {
 		s.metrics.silent.WithLabelValues(carried.Silent.String()).Inc()
 	}
@@ -85,6 +93,22 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.failed(w, r, service, err)
+}
+
+// again reports whether the service did not act on the request, so that it may get the request
+// once more, over another connection (RFC 9113 §8.7): the worker has no other endpoint.
+func (x *exchange) again(w http.ResponseWriter, r *http.Request, err error) bool {
+	if err == nil {
+		return false
+	}
+	var e *upstream.Error
+	if !errors.As(err, &e) || !e.Unprocessed() || x.changes.Once || r.Context().Err() != nil {
+		return false
+	}
+	if x.body.Begun() {
+		return x.body.Rewind(w)
+	}
+	return !e.BodyConsumed()
 }
 
 // drops reports whether a field of a request stays here. The caller passes: only relays and

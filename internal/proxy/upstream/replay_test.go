@@ -1,4 +1,4 @@
-package ingress
+package upstream
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 )
 
 // begun is the replay of a body; known reports whether its length is declared.
-func begun(body io.Reader, length int, known bool) (*replay, *http.Request) {
+func begun(body io.Reader, length int, known bool) (*Replay, *http.Request) {
 	r := &http.Request{Body: io.NopCloser(body), ContentLength: -1}
 	if known {
 		r.ContentLength = int64(length)
 	}
-	var b replay
-	b.begin(r)
+	var b Replay
+	b.Begin(r)
 	return &b, r
 }
 
@@ -53,7 +53,7 @@ func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
 					t.Fatalf("the other %d of %d bytes: %d, %v", size-want, size, len(rest), err)
 				}
 			}
-			again := b.rewind()
+			again := b.Rewind(nil)
 			switch {
 			case whole && size <= wire.ReplayLimit && !again:
 				t.Fatalf("a body of %d bytes that has arrived is not replayed", size)
@@ -76,7 +76,7 @@ func TestABodyIsReplayedWholeOrNotAtAll(t *testing.T) {
 // the end.
 func TestABodyOfDeclaredLengthHasEndedWithItsLastByte(t *testing.T) {
 	b, r := begun(bytes.NewReader(make([]byte, 10)), 10, true)
-	if _, err := io.ReadFull(r.Body, make([]byte, 10)); err != nil || !b.rewind() {
+	if _, err := io.ReadFull(r.Body, make([]byte, 10)); err != nil || !b.Rewind(nil) {
 		t.Errorf("not replayed: %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestABodyThatFailedIsNotReplayed(t *testing.T) {
 	if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {
 		t.Fatal(err)
 	}
-	if b.rewind() {
+	if b.Rewind(nil) {
 		t.Error("replayed although the rest never came")
 	}
 }
@@ -94,20 +94,20 @@ func TestABodyThatFailedIsNotReplayed(t *testing.T) {
 func TestARequestHasItsOwnBodyBackInTheEnd(t *testing.T) {
 	own := io.NopCloser(bytes.NewReader([]byte("x")))
 	r := &http.Request{Body: own, ContentLength: 1}
-	var b replay
-	b.begin(r)
+	var b Replay
+	b.Begin(r)
 	_, _ = io.ReadAll(r.Body)
-	b.end(r)
+	b.End(r)
 	if r.Body != own {
 		t.Error("it still has the replay")
 	}
 	for _, none := range []*http.Request{{}, {Body: http.NoBody, ContentLength: -1}, {Body: own}} {
 		before := none.Body
-		b.begin(none)
+		b.Begin(none)
 		if none.Body != before {
 			t.Errorf("a request without a body got one: %+v", none)
 		}
-		b.end(none)
+		b.End(none)
 		if none.Body != before {
 			t.Errorf("a request without a body lost what it had: %+v", none)
 		}

@@ -1,0 +1,178 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+)
+
+// narrow is a service of HTTP/2 that allows one stream on a connection, and a pool to it.
+type narrow struct {
+	*upstream.Pool
+	t     *testing.T
+	dials atomic.Int32
+	hold  chan struct{} // requests for /held end with it
+
+	mu    sync.Mutex // guards the fields below
+	order []string   // in which the requests arrived
+}
+
+// withNarrow runs a test in a bubble. dial returns the error of the n-th dial, counted from 1.
+func withNarrow(t *testing.T, conns int, dial func(n int32) error, test func(*narrow)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &narrow{t: t, hold: make(chan struct{})}
+		far := make(accepting, 100)
+		server := &http.Server{Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1}, Handler: s}
+		server.Protocols.SetUnencryptedHTTP2(true)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(far) }()
+		s.Pool = newPool(t, upstream.Config{
+			Address: "192.0.2.1:80", Protocol: advertise.H2C, MaxConns: conns,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				if err := dial(s.dials.Add(1)); err != nil {
+					return nil, err
+				}
+				near, end := net.Pipe()
+				far <- end
+				return near, nil
+			},
+		})
+		test(s)
+		if err := s.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(far)
+		_ = server.Close()
+		<-served
+		time.Sleep(time.Second) // its handlers end
+	})
+}
+
+func (s *narrow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.order = append(s.order, r.URL.Path)
+	s.mu.Unlock()
+	if r.URL.Path == "/held" {
+		<-s.hold
+	}
+	time.Sleep(10 * time.Millisecond) // works
+	_, _ = io.WriteString(w, r.URL.Path)
+}
+
+// get sends a request and returns its error when it has ended.
+func (s *narrow) get(path string) <-chan error {
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Exchange{Deadline: time.Now().Add(time.Second)})
+		failed <- err
+	}()
+	synctest.Wait()
+	return failed
+}
+
+func works(int32) error { return nil }
+
+func TestRequestsWaitForTheFirstStreamThatBecomesFreeInOrder(t *testing.T) {
+	withNarrow(t, 2, works, func(s *narrow) {
+		held := s.get("/held")
+		var waiting []<-chan error
+		var want []string
+		for i := range 20 {
+			path := fmt.Sprint("/", i)
+			waiting, want = append(waiting, s.get(path)), append(want, path)
+		}
+		for i, failed := range waiting {
+			if err := <-failed; err != nil {
+				t.Errorf("request %d: %v", i, err)
+			}
+		}
+		if got := s.order[1:]; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("the requests arrived in the order %v", got)
+		}
+		close(s.hold)
+		if err := <-held; err != nil {
+			t.Error(err)
+		}
+		if n := s.dials.Load(); n != 2 {
+			t.Errorf("%d connections were opened", n)
+		}
+	})
+}
+
+func TestRequestsWaitForAFullConnectionWhileNoOtherCanBeOpened(t *testing.T) {
+	withNarrow(t, 8, func(n int32) error {
+		if n > 1 {
+			return syscall.ECONNREFUSED
+		}
+		return nil
+	}, func(s *narrow) {
+		var waiting []<-chan error
+		for i := range 20 {
+			waiting = append(waiting, s.get(fmt.Sprint("/", i)))
+		}
+		for i, failed := range waiting {
+			if err := <-failed; err != nil {
+				t.Errorf("request %d: %v", i, err)
+			}
+		}
+		if n := s.dials.Load(); n > 2 {
+			t.Errorf("%d dials within 200 ms: a service that accepts no more connections is not asked again immediately", n)
+		}
+	})
+}
+
+func TestTheEndOfAPoolAndOfItsEndpointEndTheWaitForAStream(t *testing.T) {
+	for name, end := range map[string]struct {
+		by   func(*narrow)
+		want error
+	}{
+		"the endpoint was declared dead": {func(s *narrow) { s.Abandon() }, upstream.ErrAbandoned},
+		"a drain ran out of time": {func(s *narrow) {
+			over, cancel := context.WithCancel(s.t.Context())
+			cancel()
+			_ = s.Drain(over)
+		}, upstream.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withNarrow(t, 1, works, func(s *narrow) {
+				held, waits := s.get("/held"), s.get("/waits")
+				began := time.Now()
+				end.by(s)
+				if err := <-waits; !errors.Is(err, end.want) || time.Since(began) > 100*time.Millisecond {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				close(s.hold)
+				<-held
+			})
+		})
+	}
+}
+
+func TestAWaitForAStreamEndsWithTheDeadlineAndSendsNothing(t *testing.T) {
+	withNarrow(t, 1, works, func(s *narrow) {
+		held, waits := s.get("/held"), s.get("/waits")
+		var e *upstream.Error
+		if err := <-waits; !errors.As(err, &e) || !e.Timeout() || e.Sent() || e.Stage != upstream.StageDial {
+			t.Error(err)
+		}
+		close(s.hold)
+		<-held
+		if len(s.order) != 1 {
+			t.Errorf("the service got %v", s.order)
+		}
+	})
+}
