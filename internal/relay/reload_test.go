@@ -108,6 +108,7 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		"trusted-proxy":            {"trusted-proxy: [10.1.2.3/8]", func(c Requests) any { return c.TrustedProxies }, `["10.0.0.0/8"]`},
 		"proxy-protocol-from":      {"proxy-protocol-from: [10.1.2.3/8]", func(c Requests) any { return c.ProxyProtocolFrom }, `["10.0.0.0/8"]`},
 		"expose-route-headers":     {"expose-route-headers: true", func(c Requests) any { return c.ExposeRouteHeaders }, `true`},
+		"via":                      {"via: true", func(c Requests) any { return c.Via }, `true`},
 		"request-log-sample":       {"request-log-sample: 0.25", func(c Requests) any { return c.Record.Sample }, `0.25`},
 		"request-log-slow":         {"request-log-slow: 2s", func(c Requests) any { return c.Record.Slow.String() }, `"2s"`},
 		"request-log-slowest":      {"request-log-slowest: 3", func(c Requests) any { return c.Record.Slowest }, `3`},

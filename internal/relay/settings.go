@@ -145,6 +145,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the addresses for clients: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed, or a part of a TCP session; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
+	settings.Bool(set, &s.Requests.Via, settings.Spec{Name: "via", Group: requests, Reloadable: true, Usage: "add the version of HTTP and the ID of this relay to the Via header of requests, as RFC 9110 asks of gateways; services may react to it: nginx does not compress answers to such requests"})
 
 	s.declareEndpoints(set)
 	s.Circuit.declare(set)

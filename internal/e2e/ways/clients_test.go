@@ -148,6 +148,38 @@ func TestNoClientPretendsToBeAProxy(t *testing.T) {
 	})
 }
 
+func TestTheFleetIsOneStepOfMaxForwards(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		c, f := w.dial(t), w.frames(t)
+		for i, r := range []struct {
+			method, value string
+			status        int
+			want          string // what the service gets; empty if nothing
+		}{
+			{"OPTIONS", "0", http.StatusNoContent, ""},
+			{"TRACE", "0", http.StatusMethodNotAllowed, ""},
+			{"OPTIONS", "1", http.StatusOK, "0"},
+			{"TRACE", "20", http.StatusOK, "19"},
+			{"OPTIONS", "none", http.StatusOK, "none"},
+			{"GET", "0", http.StatusOK, "0"}, // counts for the two methods only
+		} {
+			w.service.forget()
+			path := fmt.Sprintf("/forwards-%d", i)
+			c.say("%s %s HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nMax-Forwards: %s\r\n\r\n", r.method, path, r.value)
+			if resp, body, err := c.answer(r.method); err != nil || resp.StatusCode != r.status {
+				t.Errorf("%s with %s: %v %q, %v", r.method, r.value, resp.StatusCode, body, err)
+			}
+			f.request(t, uint32(2*i+1), true, r.method, path+"-2", "max-forwards", r.value)
+			if status, _, reset := f.answer(t, uint32(2*i+1), ""); status != fmt.Sprint(r.status) || reset {
+				t.Errorf("%s with %s over HTTP/2: %s, reset %v", r.method, r.value, status, reset)
+			}
+			if want := r.want != ""; w.service.got(path) != want || w.service.got(path+"-2") != want || want && w.service.count("Max-Forwards: "+r.want+"\r\n") != 2 {
+				t.Errorf("%s with %s: the service did not get %q", r.method, r.value, r.want)
+			}
+		}
+	})
+}
+
 func TestCallsOfGRPCGetAStatusOfGRPCForTheFailuresOfRelays(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		before := w.failures(t)

@@ -367,10 +367,12 @@ func (s *service) forget() {
 }
 
 // got reports whether text arrived at the service.
-func (s *service) got(text string) bool {
+func (s *service) got(text string) bool { return s.count(text) > 0 }
+
+func (s *service) count(text string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return bytes.Contains(s.heard.Bytes(), []byte(text))
+	return bytes.Count(s.heard.Bytes(), []byte(text))
 }
 
 // answers by path. The service writes the part after a zero byte separately.

@@ -78,6 +78,9 @@ func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field
 			headers = append(headers, wire.Field{Name: wire.CallerHeader, Value: name})
 		}
 	}
+	if t.handler.cfg.Via {
+		headers = append(headers, t.handler.via(t.r))
+	}
 	client, trusted := addrOnly(t.r.RemoteAddr), t.from == fromFront
 	if trusted {
 		x.ForwardedFor = client

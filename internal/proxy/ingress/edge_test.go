@@ -80,6 +80,32 @@ func TestOnlyATrustedProxyNamesTheSourceOfARequest(t *testing.T) {
 	}
 }
 
+func TestARelayIsInViaOnlyIfThatIsConfiguredAndItHasTheClient(t *testing.T) {
+	for _, c := range []struct {
+		via, hop     bool
+		major, minor int
+		want         string
+	}{
+		{false, false, 1, 1, "[1.0 front]"}, {true, true, 2, 0, "[1.0 front]"},
+		{true, false, 1, 0, "[1.0 front, 1.0 r1]"}, {true, false, 1, 1, "[1.0 front, 1.1 r1]"}, {true, false, 2, 0, "[1.0 front, 2.0 r1]"},
+	} {
+		before, seen := hopOr(t, c.hop)
+		before.cfg.Self, before.cfg.Via = "r1", c.via
+		h := New(before.cfg)
+		r := httptest.NewRequest("GET", "http://example.com/", http.NoBody)
+		r.ProtoMajor, r.ProtoMinor = c.major, c.minor
+		r.Header.Set(wire.ServiceHeader, "echo")
+		r.Header.Set("Via", "1.0 front")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if got := fmt.Sprint(seen()["Via"]); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	if got := viaValues("a b")[1]; got != "1.1 ringway" {
+		t.Errorf("%q for an ID that is no token", got)
+	}
+}
+
 // What went wrong is for operators: with the flag, and between relays if the first one
 // asks for it.
 func TestOnlyWhereDetailsAreExposedDoAnswersNameWorkersAndAddresses(t *testing.T) {

@@ -133,6 +133,9 @@ type Requests struct {
 	// relay's own answers. With Hop it is not read: the relay that forwards a request
 	// decides, by wire.ExposeHeader.
 	ExposeRouteHeaders bool
+	// Via adds this relay to the field Via of requests. With Hop or Local it is not read: the relay
+	// that has the client adds itself.
+	Via bool
 	// Record decides which records of requests are kept and what they contain.
 	Record requestlog.Policy
 }
@@ -146,6 +149,7 @@ type Handler struct {
 	namer   namer
 	budget  *selection.RetryBudget
 	sampler requestlog.Sampler
+	vias    [3]string // if Config.Via is set
 }
 
 // New returns a handler.
@@ -160,6 +164,9 @@ func New(cfg Config) *Handler {
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
 	}
+	if cfg.Via {
+		h.vias = viaValues(cfg.Self)
+	}
 	return h
 }
 
@@ -171,6 +178,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
 	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
 		t.refuseUnknown(name, true) // what else there is does not concern these clients
+		return
+	}
+	if (r.Method == http.MethodOptions || r.Method == http.MethodTrace) && !t.mayForward() {
 		return
 	}
 	service, known := h.cfg.Services.Service(name)

@@ -141,6 +141,15 @@ func (rec *record) refused(f *failure, status, n int) {
 	rec.BytesOut += int64(n)
 }
 
+// own records an answer of the relay itself that is no refusal.
+func (rec *record) own(status int) {
+	if rec == nil {
+		return
+	}
+	rec.finished(outcomeOfStatus(status))
+	rec.Status = status
+}
+
 // finished records the outcome.
 func (rec *record) finished(o outcome) {
 	if rec != nil {

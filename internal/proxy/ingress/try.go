@@ -75,7 +75,7 @@ type try struct {
 	ranOut        bool          // cut, and the limit was reached
 	answered      time.Duration // when the answer began
 	exchange      upstream.Exchange
-	headers       [12]wire.Field
+	headers       [13]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
