@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ringway/ringway/advertise"
@@ -50,13 +51,18 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 	relays := len(s.Plan.Relays) - len(s.Plan.Absent.Relays)
 	need := min(s.Wanted, relays)
 	if need < s.Wanted {
-		found = append(found, api.Finding{
+		finding := api.Finding{
 			Status: api.Warning, Subject: s.Name,
 			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(relays, "relay", "relays"), s.Wanted),
 			Cause:  "there are too few relays, or --relays-per-service is below --min-peers-per-worker; the loss of one costs more than it should",
 			Remedy: fmt.Sprintf("start %s more, or set --relays-per-service to %d or more on all relays", plural(s.Wanted-relays, "relay", "relays"), s.Wanted),
 			Page:   page("too-few-relays"),
-		})
+		}
+		if asked := s.asked(); asked > 0 && asked < s.Wanted {
+			finding.Cause = fmt.Sprintf("its workers advertise relays=%d, which is less than --min-peers-per-worker; the loss of one relay costs more than it should", asked)
+			finding.Remedy = fmt.Sprintf("advertise relays=%d or more on the workers of %s, or leave relays= out of their --service", s.Wanted, s.Name)
+		}
+		found = append(found, finding)
 	}
 	for _, worker := range slices.Sorted(maps.Keys(s.Plan.RelaysPerWorker)) {
 		planned := s.Plan.RelaysPerWorker[worker]
@@ -86,6 +92,15 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 		}
 	}
 	return found
+}
+
+// asked returns how many relays the workers of the service advertise, 0 if most advertise none.
+func (s *Service) asked() int {
+	if len(s.RelayVotes) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(s.RelayVotes[0].Value)
+	return n
 }
 
 func fineCoverage(f *Fleet) string {
