@@ -274,14 +274,14 @@ var errOwnListener = errors.New("this relay itself listens there: its worker off
 // ownListeners are the listeners of this process, so that no request is sent to them in
 // place of a worker.
 type ownListeners struct {
-	ports []uint16
-	hosts []netip.Addr // the names of this host for other members, in addition to its own addresses
+	listeners []netip.AddrPort
+	hosts     []netip.Addr // the names of this host for other members, in addition to its own addresses
 }
 
 func newOwnListeners(listeners, hosts []string) (own ownListeners) {
 	for _, address := range listeners {
-		if a, err := netip.ParseAddrPort(address); err == nil && !slices.Contains(own.ports, a.Port()) {
-			own.ports = append(own.ports, a.Port())
+		if a, err := netip.ParseAddrPort(address); err == nil {
+			own.listeners = append(own.listeners, netip.AddrPortFrom(plainAddr(a.Addr()), a.Port()))
 		}
 	}
 	for _, host := range hosts {
@@ -289,28 +289,49 @@ func newOwnListeners(listeners, hosts []string) (own ownListeners) {
 			host = h
 		}
 		if ip, err := netip.ParseAddr(host); err == nil {
-			own.hosts = append(own.hosts, ip.Unmap())
+			own.hosts = append(own.hosts, plainAddr(ip))
 		}
 	}
 	return own
 }
 
-// listens reports whether an address is an IP of this host with the port of one of its
-// listeners. A host name is checked after its resolution, at the dial.
+func plainAddr(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+
+// listens reports whether a connection to an address reaches one of the listeners. Another address of
+// this host with the same port may be that of a service. A host name is checked after its resolution,
+// at the dial.
 func (o ownListeners) listens(address string) bool {
 	a, err := netip.ParseAddrPort(address)
-	return err == nil && slices.Contains(o.ports, a.Port()) && o.local(a.Addr().Unmap().WithZone(""))
+	if err != nil {
+		return false
+	}
+	ip := plainAddr(a.Addr())
+	return slices.ContainsFunc(o.listeners, func(l netip.AddrPort) bool { return l.Port() == a.Port() && o.reaches(ip, l.Addr()) })
 }
 
-func (o ownListeners) local(ip netip.Addr) bool {
-	if ip.IsLoopback() || ip.IsUnspecified() || slices.Contains(o.hosts, ip) {
+// reaches reports whether a connection to an IP address reaches a listener at another one with the same
+// port.
+func (o ownListeners) reaches(ip, listener netip.Addr) bool {
+	switch {
+	case ip == listener:
 		return true
+	case slices.Contains(o.hosts, ip): // it may lead to any address of the host that others can reach
+		return !listener.IsLoopback()
+	case ip.IsUnspecified(): // the system connects to its loopback address
+		return listener.IsLoopback() || listener.IsUnspecified()
+	case !listener.IsUnspecified(), ip.Is6() && listener.Is4():
+		return false
 	}
+	return ip.IsLoopback() || ownAddress(ip)
+}
+
+// ownAddress reports whether a network interface of this host has the address.
+func ownAddress(ip netip.Addr) bool {
 	interfaces, err := net.InterfaceAddrs() // asked only if the port matches, which is rare
 	return err == nil && slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		host, _, _ := strings.Cut(a.String(), "/")
 		own, err := netip.ParseAddr(host)
-		return err == nil && own.Unmap().WithZone("") == ip
+		return err == nil && plainAddr(own) == ip
 	})
 }
 
