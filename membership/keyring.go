@@ -96,7 +96,7 @@ func OpenKeyring(file string) (*Keyring, error) {
 	case warning != "": // the file belongs to the member and is never a mounted secret, so lax permissions are an error
 		return nil, fmt.Errorf("gossip keys %s; it must be the member's own: `relay keys import` copies it", warning)
 	}
-	text, err := os.ReadFile(file)
+	text, err := identity.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
 	}

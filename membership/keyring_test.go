@@ -249,6 +249,9 @@ func TestAKeyFileThatIsNoGoodIsRefusedWithItsLine(t *testing.T) {
 			t.Errorf("the error shows what is in the file: %v", err)
 		}
 	}
+	if _, err := OpenKeyring(write("marked", "\ufeff"+GenerateKey(), 0o600)); err != nil {
+		t.Errorf("with a byte-order mark: %v", err)
+	}
 }
 
 func many(n int) string {

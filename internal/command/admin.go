@@ -247,7 +247,7 @@ func (a *adminAccess) authorize(req *http.Request) error {
 	if _, err := identity.JudgeSecretFile(file); err != nil { // the process warns about the other defects
 		return fmt.Errorf("--admin-token-file: %w", err)
 	}
-	text, err := os.ReadFile(file)
+	text, err := identity.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("--admin-token-file: %w", err)
 	}

@@ -74,7 +74,7 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 	if file == "-" {
 		text, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1024))
 	} else if _, err = identity.JudgeSecretFile(file); err == nil {
-		text, err = os.ReadFile(file)
+		text, err = identity.ReadFile(file)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
@@ -149,7 +149,7 @@ func importKeys(secret, file string) (said string, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return kept, nil
 	}
-	text, err := os.ReadFile(secret)
+	text, err := identity.ReadFile(secret)
 	if err != nil {
 		return "", err
 	}

@@ -157,8 +157,8 @@ func certificateCommand() *cobra.Command {
 }
 
 func loadAuthority(dir string) (*identity.Authority, error) {
-	cert, certErr := os.ReadFile(filepath.Join(dir, authorityCert))
-	key, keyErr := os.ReadFile(filepath.Join(dir, authorityKey))
+	cert, certErr := identity.ReadFile(filepath.Join(dir, authorityCert))
+	key, keyErr := identity.ReadFile(filepath.Join(dir, authorityKey))
 	if err := errors.Join(certErr, keyErr); err != nil {
 		return nil, fmt.Errorf("no authority there: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -244,7 +244,7 @@ func certificateInfoCommand() *cobra.Command {
 		infos := []fileInfo{} // not nil: the JSON is [] for none
 		var errs []error
 		for _, file := range files {
-			data, err := os.ReadFile(file)
+			data, err := identity.ReadFile(file)
 			if err != nil {
 				errs = append(errs, err)
 				continue

@@ -119,7 +119,7 @@ func (a *Access) readTokens() (warning string, err error) {
 	if warning, err = identity.JudgeSecretFile(file); err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(file)
+	text, err := identity.ReadFile(file)
 	if err != nil {
 		return "", err
 	}

@@ -118,6 +118,10 @@ func TestATokenOpensEverythingAndNothingElseDoes(t *testing.T) {
 	if n := observed.Series(t, reg, "ringway_admin_refused_total")["no_token"]; n != 7 {
 		t.Errorf("%v missing tokens counted", n)
 	}
+	marked := guard(t, node.AccessConfig{TokenFile: tokenFile(t, "\ufeff"+token+"\r\n"), Registerer: prometheus.NewRegistry()})
+	if w := ask(marked, "GET", "/metrics", "Authorization: Bearer "+token); w.Code != 200 {
+		t.Errorf("a token after a byte-order mark: %d", w.Code)
+	}
 }
 
 func TestTokensChangeWithoutARestart(t *testing.T) {

@@ -11,9 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,6 +25,9 @@ func parseMaterial(content []byte) ([]byte, error) {
 	const remedy = "make one with: openssl rand -hex 32"
 	if isText(content) {
 		content = bytes.TrimRight(content, "\r\n")
+	}
+	if trimmed := bytes.TrimSpace(content); len(trimmed) > 0 && len(trimmed) < len(content) && isHex(trimmed) {
+		return nil, errors.New("blanks around hex digits, which would make another key: remove them")
 	}
 	material := bytes.Clone(content)
 	form := "raw bytes"
@@ -85,14 +86,7 @@ func readKeyFile(path string) (material []byte, warning string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() { _ = f.Close() }() // only read
-	// Enough for the longest key in hex with its line end, and one byte to detect that there is
-	// more.
-	content, err := io.ReadAll(io.LimitReader(f, 2*maxSecret+3))
+	content, err := identity.ReadFile(path)
 	if err != nil {
 		return nil, "", err
 	}

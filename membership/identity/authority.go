@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -88,7 +87,7 @@ func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, er
 	if now == nil {
 		now = time.Now
 	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	pair, err := KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("load authority: %w", err)
 	}

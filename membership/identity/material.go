@@ -1,11 +1,9 @@
 package identity
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,7 +57,8 @@ func (f Files) read() (PEM, error) {
 	return p, errors.Join(errs...)
 }
 
-// ReadFile reads a file of certificates or a key, of at most 1 MiB. Its errors name the remedy.
+// ReadFile reads a file of certificates, keys or tokens, of at most 1 MiB. It skips the
+// byte-order mark with which some editors begin a text. Its errors name the remedy.
 func ReadFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, errors.New("no path given; certificate, key and authorities are needed together")
@@ -79,7 +78,10 @@ func ReadFile(path string) ([]byte, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w: make it readable for the user of this process", err)
 	}
-	return data, err
+	if isUTF16(data) {
+		return nil, fmt.Errorf("%s is a text in UTF-16: save it in UTF-8 or ASCII", path)
+	}
+	return skipByteOrderMark(data), err
 }
 
 // JudgeSecretFile checks who else can access a file that holds a key or a token. Writable
@@ -152,18 +154,12 @@ func (p PEM) parse(now time.Time) (*material, error) {
 	if err == nil && usable == 0 {
 		errs = append(errs, errors.New("authorities: no authority in it: a certificate that may sign others (IsCA) is needed"))
 	}
-	chain, err := ParseCertificates(p.Certificate)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("certificate: %w", err))
-	}
-	if countBegins(p.Key) == 0 {
-		errs = append(errs, errors.New("key: no PEM block in it; a key begins with -----BEGIN PRIVATE KEY-----"))
+	var chain []*x509.Certificate
+	if m.pair, chain, err = keyPair(p.Certificate, p.Key); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
-	}
-	if m.pair, err = tls.X509KeyPair(p.Certificate, p.Key); err != nil {
-		return nil, fmt.Errorf("certificate and key cannot be used together (half written, or one of them is old): %w", err)
 	}
 	if m.claims, err = FromCertificate(chain[0]); err != nil {
 		errs = append(errs, fmt.Errorf("certificate: %w", err))
@@ -206,56 +202,4 @@ func (m *material) lastingAuthority(chain []*x509.Certificate, now time.Time) *x
 		Roots: m.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	return lasting(chains)
-}
-
-// The types of PEM blocks.
-const (
-	pemCertificate = "CERTIFICATE"
-	pemKey         = "PRIVATE KEY"
-)
-
-// ParseCertificates reads all certificates of a PEM file, in their order. Text around the
-// blocks and blocks of other types are skipped; a truncated block or an unreadable
-// certificate is an error, because the bundle would be incomplete.
-func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
-	var certs []*x509.Certificate
-	var kinds []string
-	begun := countBegins(data)
-	blocks := 0
-	for rest := data; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		blocks++
-		if block.Type != pemCertificate {
-			kinds = append(kinds, block.Type)
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d of the file cannot be read: %w", len(certs)+1, err)
-		}
-		certs = append(certs, cert)
-	}
-	switch {
-	case blocks < begun:
-		return nil, fmt.Errorf("%d PEM blocks begin but only %d are whole: the file is cut short or damaged", begun, blocks)
-	case len(certs) == 0 && len(kinds) > 0:
-		return nil, fmt.Errorf("no certificate in it, only %q", kinds)
-	case len(certs) == 0:
-		return nil, errors.New("no PEM block in it; a certificate begins with -----BEGIN CERTIFICATE-----")
-	}
-	return certs, nil
-}
-
-// countBegins counts the lines that begin a PEM block.
-func countBegins(data []byte) int {
-	n := 0
-	for line := range bytes.Lines(data) {
-		if bytes.HasPrefix(line, []byte("-----BEGIN ")) {
-			n++
-		}
-	}
-	return n
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,10 +179,13 @@ func TestAnUnusableCertificateKeepsTheOldOneAndIsLoggedOnce(t *testing.T) {
 		"half a pair":             {func(f Files, _, next PEM) error { return os.WriteFile(f.Certificate, next.Certificate, 0o600) }, "half written"},
 		"the other half":          {func(f Files, _, next PEM) error { return os.WriteFile(f.Key, next.Key, 0o600) }, "half written"},
 		"a certificate cut short": {func(f Files, _, next PEM) error { return os.WriteFile(f.Certificate, next.Certificate[:200], 0o600) }, "cut short"},
-		"a key cut short":         {func(f Files, old, _ PEM) error { return os.WriteFile(f.Key, old.Key[:60], 0o600) }, "cannot be used together"},
+		"a key cut short":         {func(f Files, old, _ PEM) error { return os.WriteFile(f.Key, old.Key[:60], 0o600) }, "cut short"},
 		"authorities cut short": {func(f Files, old, _ PEM) error {
 			return os.WriteFile(f.Authorities, append(old.Authorities, old.Authorities[:99]...), 0o600)
 		}, "cut short"},
+		"a blank before an authority": {func(f Files, old, _ PEM) error {
+			return os.WriteFile(f.Authorities, slices.Concat([]byte(" "), other.CertificatePEM(), old.Authorities), 0o600)
+		}, "line 1 has text, a blank or"},
 		"an empty file":            {func(f Files, _, _ PEM) error { return os.WriteFile(f.Key, nil, 0o600) }, "no PEM block"},
 		"a file gone":              {func(f Files, _, _ PEM) error { return os.Remove(f.Certificate) }, "correct the path"},
 		"authorities of another":   {func(f Files, _, _ PEM) error { return os.WriteFile(f.Authorities, other.CertificatePEM(), 0o600) }, "unknown authority"},

@@ -47,12 +47,9 @@ func (p Pair) read() (certificate, key []byte, hash [sha256.Size]byte, err error
 
 // parse makes a certificate of the content, or returns all problems.
 func (p Pair) parse(certificate, key []byte) (tls.Certificate, error) {
-	if _, err := identity.ParseCertificates(certificate); err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s: %w", p.Certificate, err)
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	pair, err := identity.KeyPair(certificate, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s and %s cannot be used together (half written, or one of them is old): %w", p.Certificate, p.Key, err)
+		return tls.Certificate{}, fmt.Errorf("%s and %s: %w", p.Certificate, p.Key, err)
 	}
 	var errs []error
 	leaf := pair.Leaf
