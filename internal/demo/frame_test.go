@@ -15,7 +15,7 @@ func fixedFrame() frame {
 	return frame{
 		Elapsed: 12 * time.Second, PerSecond: 301.5, Requests: 3618, Errors: 0, Retries: 7,
 		P50: 6300 * time.Microsecond, P99: 12900 * time.Microsecond,
-		Relays: []relayRow{{relayAddress{"relay-1", "http://127.0.0.1:1001", "http://127.0.0.1:1002"}, 2}},
+		Relays: []relayRow{{relayAddress{"relay-1", "http://127.0.0.1:1001", "http://127.0.0.1:1002"}, 2, false}},
 		Rows: []row{
 			{"worker-01", 3, 43.9, 5.77, 1, "active"},
 			{"worker-02", 2, 0, 19.189, 0, "evicted 1/2"},
@@ -40,6 +40,19 @@ worker-03         0       0.0      0.00         0  absent
 10:00:01 killed worker-03`
 	if got := strings.Join(fixedFrame().table(0, 0), "\n"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestARelayThatDidNotAnswerIsNamed(t *testing.T) {
+	f := fixedFrame()
+	f.Relays[0].Silent = true
+	var line strings.Builder
+	if err := (lineDisplay{&line}).show(f); err != nil || !strings.HasSuffix(line.String(), "  relay-1 did not answer\n") {
+		t.Errorf("the line is %q, %v", line.String(), err)
+	}
+	const want = "relay-1  did not answer  http://127.0.0.1:1001  admin http://127.0.0.1:1002"
+	if lines := f.table(80, 24); !slices.Contains(lines, want) {
+		t.Errorf("there is no line %q in\n%s", want, strings.Join(lines, "\n"))
 	}
 }
 
@@ -68,7 +81,7 @@ func TestOfRowsThatDoNotFitThoseOfKilledWorkersStayFirst(t *testing.T) {
 	// The default size of the demo on a terminal of the default size.
 	f.Relays, f.Rows = nil, nil
 	for i := range 6 {
-		f.Relays = append(f.Relays, relayRow{relayAddress{fmt.Sprint("relay-", i+1), "http://127.0.0.1:10001", "http://127.0.0.1:10002"}, 12})
+		f.Relays = append(f.Relays, relayRow{relayAddress{fmt.Sprint("relay-", i+1), "http://127.0.0.1:10001", "http://127.0.0.1:10002"}, 12, false})
 	}
 	for i := range 24 {
 		f.Rows = append(f.Rows, row{Worker: workerID(i), Relays: 3, State: stateActive})

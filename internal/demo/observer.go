@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
@@ -37,6 +37,7 @@ type relayAddress struct{ ID, Ingress, Admin string }
 type observer struct {
 	relays []relayAddress
 	client *http.Client
+	last   []relayView // the newest of each relay
 }
 
 // relayView is the state of a relay according to its admin API.
@@ -45,6 +46,9 @@ type relayView struct {
 	Ready bool
 	api.Service
 	Retries uint64
+	// Silent is why the relay did not answer; the other fields are then those of its last
+	// answer.
+	Silent error
 }
 
 // affine reports whether the relay connects to workers; the peers of a relay that is not
@@ -62,25 +66,27 @@ func (v relayView) connected() (n int) {
 }
 
 func newObserver(relays []relayAddress) *observer {
-	return &observer{relays: relays, client: &http.Client{Timeout: observeTimeout, Transport: &http.Transport{}}}
+	return &observer{relays: relays, last: make([]relayView, len(relays)), client: &http.Client{Timeout: observeTimeout, Transport: &http.Transport{}}}
 }
 
 func (o *observer) close() { o.client.CloseIdleConnections() }
 
-// observe queries all relays concurrently.
-func (o *observer) observe(ctx context.Context) ([]relayView, error) {
-	views := make([]relayView, len(o.relays))
-	group, ctx := errgroup.WithContext(ctx)
+// observe queries all relays concurrently. One that does not answer in time, as on a busy
+// machine, has its last state.
+func (o *observer) observe(ctx context.Context) []relayView {
+	var all sync.WaitGroup
 	for i, r := range o.relays {
-		group.Go(func() (err error) {
-			views[i], err = o.observeRelay(ctx, r)
-			return err
+		all.Go(func() {
+			view, err := o.observeRelay(ctx, r)
+			if err != nil {
+				view = o.last[i]
+				view.ID, view.Silent = r.ID, err
+			}
+			o.last[i] = view
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return views, nil
+	all.Wait()
+	return slices.Clone(o.last)
 }
 
 func (o *observer) observeRelay(ctx context.Context, r relayAddress) (relayView, error) {
@@ -151,6 +157,8 @@ func missing(views []relayView, workers int) string {
 	affine := min(len(views), affinity.DefaultRelaysPerService)
 	for _, v := range views {
 		switch {
+		case v.Silent != nil:
+			return fmt.Sprintf("%s did not answer: %v", v.ID, v.Silent)
 		case !v.Ready:
 			return v.ID + " is not ready"
 		case v.Endpoints != workers:
@@ -175,17 +183,22 @@ func missing(views []relayView, workers int) string {
 // settlePoll is the interval at which await calls observe.
 const settlePoll = 50 * time.Millisecond
 
+// noteInterval is the time between two notes about a fleet that is not whole yet.
+const noteInterval = 10 * time.Second
+
 // await calls observe until nothing is missing, and returns the last result. If ctx ends
-// first, the error has what is still missing.
-func (o *observer) await(ctx context.Context, workers int) ([]relayView, error) {
-	for {
-		views, err := o.observe(context.WithoutCancel(ctx)) // observe has its own timeout
-		if err != nil {
-			return nil, err
-		}
+// first, the error has what is still missing. It calls note, unless nil, at every
+// noteInterval with what is missing.
+func (o *observer) await(ctx context.Context, workers int, note func(lack string)) ([]relayView, error) {
+	for noted := time.Now(); ; {
+		views := o.observe(context.WithoutCancel(ctx)) // observe has its own timeout
 		lack := missing(views, workers)
 		if lack == "" {
 			return views, nil
+		}
+		if note != nil && time.Since(noted) >= noteInterval {
+			noted = time.Now()
+			note(lack)
 		}
 		if !traffic.Sleep(ctx, settlePoll) {
 			return views, fmt.Errorf("the fleet is not whole: %s", lack)

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// readyTimeout is far more than a fleet needs. After it the demo ends with an error
-	// that names what is missing.
-	readyTimeout = 30 * time.Second
+	// readyTimeout is far more than a fleet needs, also on a busy machine. After it the demo
+	// ends with an error that names what is missing.
+	readyTimeout = 5 * time.Minute
 	// wholeTimeout limits the wait for the last replaced worker at the end.
 	wholeTimeout = 5 * time.Second
 	// frameInterval is the time between two frames, and the window of the rates.
@@ -102,19 +102,17 @@ func (d *demo) play(ctx context.Context) (err error) {
 	defer d.observer.close()
 	seen, views, runErr := d.run(ctx, began)
 	d.muted.on.Store(true)
-	if err := errors.Join(runErr, d.fleet.Stop()); err != nil {
-		return err
+	stopErr := d.fleet.Stop()
+	if runErr != nil || views == nil { // or ended before it was ready
+		return errors.Join(runErr, stopErr)
 	}
-	if views == nil {
-		return nil // ended before it was ready
-	}
-	return d.finish(newReport(d.workers, seen, views), seen.Failures, ctx.Err() != nil)
+	return errors.Join(d.finish(newReport(d.workers, seen, views), seen.Failures, ctx.Err() != nil), stopErr)
 }
 
 // run waits until the fleet is ready, runs the load, and returns the final state.
 func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, error) {
 	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
-	_, err := d.observer.await(waiting, d.cfg.Workers)
+	_, err := d.observer.await(waiting, d.cfg.Workers, func(lack string) { _, _ = fmt.Fprintln(d.cfg.Stderr, "not ready yet:", lack) })
 	cancel()
 	if ctx.Err() != nil {
 		return counts{}, nil, nil
@@ -129,10 +127,7 @@ func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, e
 	err = d.underLoad(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), wholeTimeout)
 	defer cancel()
-	views, lack := d.observer.await(ending, d.cfg.Workers)
-	if views == nil {
-		return counts{}, nil, errors.Join(err, lack)
-	}
+	views, lack := d.observer.await(ending, d.cfg.Workers, nil)
 	if lack != nil { // the report will show it, too
 		_, noteErr := fmt.Fprintln(d.cfg.Stderr, "note:", lack)
 		err = errors.Join(err, noteErr)
@@ -199,10 +194,7 @@ func (d *demo) watch(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
-			views, err := d.observer.observe(context.WithoutCancel(ctx)) // observe has its own timeout
-			if err != nil {
-				return err
-			}
+			views := d.observer.observe(context.WithoutCancel(ctx)) // observe has its own timeout
 			if err := d.display.show(d.frame(time.Since(began), views)); err != nil {
 				return err
 			}
@@ -228,7 +220,7 @@ func (d *demo) frame(elapsed time.Duration, views []relayView) frame {
 	}
 	for i, v := range views {
 		f.Retries += v.Retries
-		f.Relays = append(f.Relays, relayRow{d.observer.relays[i], v.connected()})
+		f.Relays = append(f.Relays, relayRow{d.observer.relays[i], v.connected(), v.Silent != nil})
 	}
 	return f
 }

@@ -5,11 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/api"
 )
 
 // output is a writer that several goroutines may share, and that notifies once when
@@ -124,6 +129,50 @@ func TestTheRowOfAKilledWorkerShowsWhenItWasKilledAndItsReplacement(t *testing.T
 			}
 		}
 		break
+	}
+}
+
+// A busy machine must not end a demo that an operator watches.
+func TestARelayThatDoesNotAnswerKeepsItsRowAndTheDemoGoesOn(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	answers := http.NewServeMux()
+	answers.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if silent.Swap(true) { // the second time
+			panic(http.ErrAbortHandler)
+		}
+	})
+	answers.HandleFunc("GET /api/v1/services/"+service, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Service{ServiceSummary: api.ServiceSummary{Role: "affine"}, Peers: []api.Peer{{Node: workerID(0), Connected: true, State: stateActive}}})
+	})
+	answers.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
+	relay := httptest.NewServer(answers)
+	defer relay.Close()
+
+	cfg := Config{Stdout: &output{}, Stderr: &output{}, Settings: DefaultSettings()}
+	cfg.Workers = 1
+	shown := make(frames)
+	d := newDemo(cfg)
+	d.display, d.load = shown, newLoad(loadConfig{})
+	d.observer = newObserver([]relayAddress{{ID: "relay-1", Ingress: relay.URL, Admin: relay.URL}})
+	defer d.observer.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- d.watch(ctx) }()
+	for n := range 2 {
+		select {
+		case f := <-shown:
+			if f.Rows[0].Relays != 1 || f.Relays[0].Silent != (n == 1) {
+				t.Errorf("frame %d: %+v", n, f)
+			}
+		case err := <-ended:
+			t.Fatalf("ended by itself: %v", err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -25,7 +25,13 @@ type display interface {
 type lineDisplay struct{ out io.Writer }
 
 func (d lineDisplay) show(f frame) error {
-	_, err := fmt.Fprintln(d.out, f.line())
+	text := f.line()
+	for _, r := range f.Relays {
+		if r.Silent {
+			text += "  " + r.ID + didNotAnswer
+		}
+	}
+	_, err := fmt.Fprintln(d.out, text)
 	return err
 }
 
@@ -103,7 +109,11 @@ type frame struct {
 type relayRow struct {
 	relayAddress
 	Workers int
+	Silent  bool // it did not answer
 }
+
+// didNotAnswer follows the id of a relay whose state is older than the frame.
+const didNotAnswer = " did not answer"
 
 // row is one worker.
 type row struct {
@@ -212,7 +222,11 @@ func shortMS(d time.Duration) string {
 func (f frame) table(width, height int) []string {
 	lines := []string{strings.TrimSpace(f.line()), ""}
 	for _, r := range f.Relays {
-		lines = append(lines, fmt.Sprintf("%-8s %d of %d workers  %s  admin %s", r.ID, r.Workers, len(f.Rows), r.Ingress, r.Admin))
+		state := fmt.Sprintf(" %d of %d workers", r.Workers, len(f.Rows))
+		if r.Silent {
+			state = didNotAnswer
+		}
+		lines = append(lines, fmt.Sprintf("%-8s%s  %s  admin %s", r.ID, state, r.Ingress, r.Admin))
 	}
 	if len(f.Relays) > 0 {
 		lines = append(lines,
