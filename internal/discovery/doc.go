@@ -18,7 +18,7 @@
 //	                       │  cache: TTL │ SOA, ≤ 30 s │ stale
 //	                       │  one query in flight per name
 //	                       ▼
-//	                    hosts file, then DNS: UDP, TCP when truncated,
+//	                    hosts file, then DNS: UDP, without EDNS if that fails, TCP when truncated,
 //	                    servers in order, 2 s each
 //	                       │
 //	                       ▼

@@ -51,13 +51,18 @@ func unheard(err error) bool {
 }
 
 // query queries the servers in order until one gives a positive or negative answer. A
-// *noSuchName is a negative answer; any other error contains the error of every server.
+// *noSuchName is a negative answer; any other error contains the error of every server. If no
+// server gives a whole answer, a part of one is the answer: a few addresses are enough to join.
 func (r *Resolver) query(ctx context.Context, servers []string, name string, kind uint16) (*dns.Msg, error) {
 	var errs []error
+	var part *dns.Msg
 	for _, server := range servers {
 		reply, err := r.ask(ctx, server, name, kind)
 		if err == nil {
 			return reply, nil
+		}
+		if part == nil {
+			part = reply
 		}
 		if no := (*noSuchName)(nil); errors.As(err, &no) {
 			return nil, err
@@ -67,10 +72,15 @@ func (r *Resolver) query(ctx context.Context, servers []string, name string, kin
 			break
 		}
 	}
+	if part != nil {
+		return part, nil
+	}
 	return nil, errors.Join(errs...)
 }
 
-// ask makes one query to one server, again over TCP if the answer was truncated.
+// ask makes one query to one server, again without EDNS if the server does not know it, and
+// over TCP if the answer was truncated. If TCP fails, it returns the truncated answer together
+// with the error.
 func (r *Resolver) ask(ctx context.Context, server, name string, kind uint16) (*dns.Msg, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -81,23 +91,48 @@ func (r *Resolver) ask(ctx context.Context, server, name string, kind uint16) (*
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 
-	msg := new(dns.Msg).SetQuestion(name, kind)
-	msg.SetEdns0(udpSize, false)
-	reply, err := r.exchange(ctx, "udp", server, msg)
+	reply, msg, err := r.askUDP(ctx, server, new(dns.Msg).SetQuestion(name, kind))
+	var part *dns.Msg
 	if err == nil && reply.Truncated {
+		if answers(reply, name, kind) && reply.Rcode == dns.RcodeSuccess && len(reply.Answer) > 0 {
+			part = reply
+		}
 		reply, err = r.exchange(ctx, "tcp", server, msg)
 	}
 	switch {
 	case err != nil:
-		return nil, serverError(server, r.cfg.Timeout, err)
-	case !reply.Response || len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) || reply.Question[0].Qtype != kind:
-		return nil, fmt.Errorf("%s: the answer belongs to another question", server)
+		return part, serverError(server, r.cfg.Timeout, err)
+	case !answers(reply, name, kind):
+		return part, fmt.Errorf("%s: the answer belongs to another question", server)
 	case reply.Rcode == dns.RcodeNameError:
 		return nil, &noSuchName{text: fmt.Sprintf("no such name, answered %s (NXDOMAIN)", server), ttl: negativeTTL(reply)}
 	case reply.Rcode != dns.RcodeSuccess:
-		return nil, fmt.Errorf("%s: the server failed (%s)", server, rcode(reply.Rcode))
+		return part, fmt.Errorf("%s: the server failed (%s)", server, rcode(reply.Rcode))
 	}
 	return reply, nil
+}
+
+// askUDP sends a question with EDNS. A server that does not know EDNS refuses it or is silent
+// (RFC 6891, section 7) and gets the question again without it, after silence in the second
+// half of the time. It returns the question that was answered.
+func (r *Resolver) askUDP(ctx context.Context, server string, plain *dns.Msg) (reply, asked *dns.Msg, err error) {
+	extended := plain.Copy().SetEdns0(udpSize, false)
+	half, cancel := context.WithTimeout(ctx, r.cfg.Timeout/2)
+	defer cancel()
+	reply, err = r.exchange(half, "udp", server, extended)
+	switch {
+	case err != nil && !silence(err):
+		return nil, nil, err
+	case err == nil && reply.Rcode != dns.RcodeFormatError && reply.Rcode != dns.RcodeNotImplemented:
+		return reply, extended, nil
+	}
+	reply, err = r.exchange(ctx, "udp", server, plain)
+	return reply, plain, err
+}
+
+// answers reports whether a message answers this question.
+func answers(reply *dns.Msg, name string, kind uint16) bool {
+	return reply.Response && len(reply.Question) == 1 && strings.EqualFold(reply.Question[0].Name, name) && reply.Question[0].Qtype == kind
 }
 
 // negativeTTL returns how long a negative answer is valid: the lower of the TTL and the
@@ -146,10 +181,14 @@ func (r *Resolver) exchange(ctx context.Context, network, server string, msg *dn
 	return reply, err
 }
 
+func silence(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // serverError returns an error with the server and the cause, without local ports and
 // addresses, which differ every time.
 func serverError(server string, timeout time.Duration, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if silence(err) {
 		return &noAnswer{server: server, after: timeout}
 	}
 	var op *net.OpError

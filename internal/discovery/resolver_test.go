@@ -200,12 +200,52 @@ func TestATruncatedAnswerIsFetchedOverTCP(t *testing.T) {
 		many = append(many, fmt.Sprintf("10.0.%d.%d", i/100, i%100+1))
 	}
 	g.server.set("relay.example", 60, many...)
-	g.server.truncate()
+	g.server.truncate(0)
 	if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs(many...)) {
 		t.Fatalf("%d addresses, want 200", len(res.Addrs))
 	}
 	if n := g.server.count("tcp"); n != 2 {
 		t.Errorf("%d queries over TCP, want 2", n)
+	}
+}
+
+func TestATruncatedAnswerIsUsedWhenNoServerGivesAWholeOne(t *testing.T) {
+	g := newRig(t, nil)
+	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	g.server.truncate(1)
+	g.server.stopTCP()
+	if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs("10.0.0.1")) {
+		t.Errorf("got %v, want the address in the truncated answer", res.Addrs)
+	}
+	whole := startServer(t)
+	whole.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
+	second := newRig(t, func(c *ResolverConfig) { c.Servers = []string{g.server.addr, whole.addr} })
+	if res := second.host(t, "relay.example", UseCache); len(res.Addrs) != 2 {
+		t.Errorf("got %v, want both addresses of the second server", res.Addrs)
+	}
+}
+
+func TestAServerWithoutEDNSIsAskedAgainWithout(t *testing.T) {
+	refusing := func(rcode int) func(dns.ResponseWriter, *dns.Msg) {
+		return func(w dns.ResponseWriter, q *dns.Msg) {
+			// Old servers answer with a header only.
+			_ = w.WriteMsg(&dns.Msg{MsgHdr: dns.MsgHdr{Id: q.Id, Response: true, Rcode: rcode}})
+		}
+	}
+	for name, answer := range map[string]func(dns.ResponseWriter, *dns.Msg){
+		"FORMERR": refusing(dns.RcodeFormatError),
+		"NOTIMP":  refusing(dns.RcodeNotImplemented),
+		"silence": func(dns.ResponseWriter, *dns.Msg) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newRig(t, func(c *ResolverConfig) { c.Timeout = time.Second })
+			g.server.set("relay.example", 60, "10.0.0.1", "fd00::1")
+			g.server.withoutEDNS(answer)
+			if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs("10.0.0.1", "fd00::1")) {
+				t.Errorf("got %v", res.Addrs)
+			}
+		})
 	}
 }
 

@@ -23,25 +23,26 @@ type server struct {
 	addr string
 
 	mu     sync.Mutex
-	zone   map[string][]string // "NAME TYPE" to records in zone-file form
-	rcodes map[string]int      // by name or "NAME TYPE", instead of an answer
-	extra  map[string][]string // additional section, by "NAME TYPE"
-	soa    map[string]string   // by name: the authority section of a no
-	silent map[string]bool     // by name: never answers
-	cut    bool                // truncates every answer over UDP
-	held   chan struct{}       // when set, answers wait until it is closed
-	counts map[string]int      // queries by "NAME TYPE" and by "udp", "tcp"
-	now    int                 // queries being held
-	most   int                 // the most there ever were
+	zone   map[string][]string                // "NAME TYPE" to records in zone-file form
+	rcodes map[string]int                     // by name or "NAME TYPE", instead of an answer
+	extra  map[string][]string                // additional section, by "NAME TYPE"
+	soa    map[string]string                  // by name: the authority section of a no
+	silent map[string]bool                    // by name: never answers
+	cut    int                                // how many records an answer over UDP keeps before it is truncated; -1: all
+	opt    func(dns.ResponseWriter, *dns.Msg) // answers questions with OPT, when set
+	held   chan struct{}                      // when set, answers wait until it is closed
+	counts map[string]int                     // queries by "NAME TYPE" and by "udp", "tcp"
+	now    int                                // queries being held
+	most   int                                // the most there ever were
 
-	stop func()
+	stop, stopTCP func()
 }
 
 func startServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{
 		zone: map[string][]string{}, rcodes: map[string]int{}, extra: map[string][]string{},
-		soa: map[string]string{}, silent: map[string]bool{}, counts: map[string]int{},
+		soa: map[string]string{}, cut: -1, silent: map[string]bool{}, counts: map[string]int{},
 	}
 	var packets net.PacketConn
 	var streams net.Listener
@@ -68,9 +69,10 @@ func startServer(t testing.TB) *server {
 		wg.Go(func() { _ = d.ActivateAndServe() })
 		<-up
 	}
+	s.stopTCP = sync.OnceFunc(func() { _ = tcp.Shutdown() })
 	s.stop = sync.OnceFunc(func() {
 		_ = udp.Shutdown()
-		_ = tcp.Shutdown()
+		s.stopTCP()
 		wg.Wait()
 	})
 	t.Cleanup(s.stop)
@@ -97,6 +99,10 @@ func (s *server) serve(w dns.ResponseWriter, q *dns.Msg) {
 	if s.silent[name] {
 		return
 	}
+	if s.opt != nil && q.IsEdns0() != nil {
+		s.opt(w, q)
+		return
+	}
 	reply := new(dns.Msg).SetReply(q)
 	_, known := s.zone[key]
 	for k := range s.zone {
@@ -116,8 +122,8 @@ func (s *server) serve(w dns.ResponseWriter, q *dns.Msg) {
 	if soa := s.soa[name]; soa != "" && len(reply.Answer) == 0 {
 		reply.Ns = parseRecords([]string{soa})
 	}
-	if s.cut && network == "udp" {
-		reply.Answer, reply.Extra, reply.Truncated = nil, nil, true
+	if s.cut >= 0 && network == "udp" {
+		reply.Answer, reply.Extra, reply.Truncated = reply.Answer[:min(s.cut, len(reply.Answer))], nil, true
 	}
 	_ = w.WriteMsg(reply)
 }
@@ -183,10 +189,18 @@ func (s *server) hang(names ...string) {
 	}
 }
 
-func (s *server) truncate() {
+// truncate makes every answer over UDP keep only its first records.
+func (s *server) truncate(kept int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cut = true
+	s.cut = kept
+}
+
+// withoutEDNS makes the server answer questions with OPT by a function.
+func (s *server) withoutEDNS(answer func(dns.ResponseWriter, *dns.Msg)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opt = answer
 }
 
 // hold makes every query wait until the returned function is called.

@@ -123,7 +123,7 @@ func TestWhatTheSourceTestedOfDiscovery(t *testing.T) {
 					many = append(many, fmt.Sprintf("10.1.%d.%d", i/256, i%256))
 				}
 				f := discover(t, "scaled.test.local")
-				f.server.truncate()
+				f.server.truncate(0)
 				f.server.set("scaled.test.local", 60, many...)
 				mustRefresh(t, f.Finder)
 				got := f.Addrs()
