@@ -141,7 +141,7 @@ compile: ## compile for later targets what is outside of the workspace
 		(cd $$dir && GOWORK=off go list -export -deps -test ./... >/dev/null); \
 	done
 	for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go list -export -deps ./... >/dev/null && $(race) go list $(RACE) -export -deps -test ./... >/dev/null); \
+		(cd $$dir && export GOWORK=off && go list -export -deps -test ./... >/dev/null && $(race) go list $(RACE) -export -deps -test ./... >/dev/null); \
 	done
 	GOWORK=off go list -modfile=.ci/release.mod -export -deps tool >/dev/null
 
