@@ -157,7 +157,7 @@ func newRelay(text, file string) (*relay.Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ProbeDelay = time.Millisecond
+	cfg.ProbeDelay, cfg.EmptyAfter = time.Millisecond, time.Nanosecond // the cluster of r2 stays empty
 	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: new(slog.LevelVar)})
 	return relay.New(cfg)
 }

@@ -47,6 +47,8 @@ type fleet struct {
 	// secure equips every member; nil for none.
 	secure       func(*membership.Config)
 	pendingPeers handshake.PendingConfig // of every relay
+	// emptyAfter is that of every relay. By default relays do not wait for the first service.
+	emptyAfter time.Duration
 }
 
 type runningRelay struct {
@@ -58,7 +60,7 @@ type runningRelay struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	return &fleet{t: t, ctx: t.Context()}
+	return &fleet{t: t, ctx: t.Context(), emptyAfter: time.Nanosecond}
 }
 
 func (f *fleet) seeds() []string {
@@ -86,7 +88,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	if f.secure != nil {
 		f.secure(&cfg.Membership)
 	}
-	cfg.ProbeDelay, cfg.PendingPeers = time.Millisecond, f.pendingPeers
+	cfg.ProbeDelay, cfg.PendingPeers, cfg.EmptyAfter = time.Millisecond, f.pendingPeers, f.emptyAfter
 	r, err := New(cfg)
 	if err != nil {
 		f.t.Fatal(err)

@@ -124,7 +124,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	undo = append(undo, r.members.Close)
 	peer, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
 	if r.Core, err = core.New(core.Config{
-		Node: r.members, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registry,
+		Node: r.members, Rules: cfg.Rules, EmptyAfter: cfg.EmptyAfter, Logger: cfg.Logger, Registerer: cfg.Registry,
 		SharedKey: ingress.KeeperConfig{Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile, Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback()},
 		Routing: routing.Config{
 			Plans: cfg.Plans, Links: cfg.Links, Choosing: cfg.Choosing, Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream,
@@ -371,8 +371,8 @@ func (r *Relay) waitsFor() []node.Reason {
 	if !status.Joined {
 		reasons = append(reasons, node.WaitsToJoin(status.Err))
 	}
-	if !r.Routes.SettledAt(status.Version) {
-		add(node.NotSettled, "the catalogue is not settled yet")
+	if reason := r.Uninformed(); reason != "" {
+		add(node.NotSettled, reason)
 	}
 	if reason := r.Routes.Unreached(); reason != "" {
 		add(node.NothingReached, reason)

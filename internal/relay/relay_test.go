@@ -339,7 +339,7 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 
 // A relay that has just restarted does not know the service yet: nothing happened to the
 // request, whatever its method.
-func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
+func TestARequestThatEveryRelayTurnsAwayWaitsAndIsSentAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
@@ -351,21 +351,25 @@ func TestARequestThatEveryRelayTurnsAwayMayBeSentAgain(t *testing.T) {
 	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
 	serving := *r.peerFront.handler.Load()
 	var turnedAway atomic.Int64
-	ask := func(service string) (*http.Response, string) {
-		return gate.call(t, "POST", "/", strings.NewReader("x"), "Ringway-Service: "+service)
+	ask := func(headers ...string) (*http.Response, string) {
+		return gate.call(t, "POST", "/", strings.NewReader("x"), append(headers, "Ringway-Service: echo")...)
 	}
+	var learns atomic.Bool
 	r.peerFront.serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		turnedAway.Add(1)
+		if turnedAway.Add(1) == 4 && learns.Load() {
+			r.peerFront.serve(serving)
+		}
 		req.Header.Set(wire.ServiceHeader, "not-known-here")
 		serving.ServeHTTP(w, req)
 	}))
-	resp, body := ask("echo")
-	if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") == "" || turnedAway.Load() != 1 {
+	resp, body := ask(wire.TimeoutHeader + ": 200")
+	if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") == "" || turnedAway.Load() < 2 {
 		t.Errorf("turned away %d times: %d %v %s", turnedAway.Load(), resp.StatusCode, resp.Header, body)
 	}
-	r.peerFront.serve(serving)
-	if resp, body := ask("echo"); resp.StatusCode != 200 {
-		t.Errorf("%d %s", resp.StatusCode, body)
+	learns.Store(true)
+	turnedAway.Store(0)
+	if resp, body := ask(); resp.StatusCode != 200 || body != "w1" {
+		t.Errorf("after %d times: %d %s", turnedAway.Load(), resp.StatusCode, body)
 	}
 }
 
@@ -504,23 +508,57 @@ func TestClientsAreRefusedUntilTheRelayIsReadyForTheFirstTime(t *testing.T) {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	f.relay(func(*Settings) {}) // finds it
-	r.await(t, "that it is ready", func() bool {
-		if status, _ := r.api(t, "/readyz", nil); status != 200 {
-			return false
-		}
-		resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
-		// It knows two relays and no worker: the offers are still to come.
-		if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") != "1" {
-			t.Errorf("%d %s", resp.StatusCode, body)
-		}
-		return true
-	})
 	f.echo("w1")
 	r.settled(t, "echo", 1)
 	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: absent"); resp.StatusCode != 404 || decode(t, body).Code != "unknown_service" {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// A relay without seeds is settled while it is alone. Then its workers find it.
+func TestARelayIsReadyWhenItKnowsItsServicesAndStaysReady(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.emptyAfter = 0 // the default
+	r := f.relay(func(*Settings) {})
+	r.await(t, "its own view", r.Routes.Settled)
+	ready := 0
+	ask := func() {
+		if status, body := r.api(t, "/readyz", nil); status != 200 {
+			if !strings.Contains(body, "no worker has offered a service yet") && !strings.Contains(body, "not settled") && !strings.Contains(body, "not open yet") {
+				t.Errorf("not ready: %s", body)
+			}
+			if ready > 0 {
+				t.Errorf("unready after it was ready %d times: %s", ready, body)
+			}
+			return
+		}
+		ready++
+		if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+			t.Errorf("ready, and a request is answered %d %s", resp.StatusCode, body)
+		}
+	}
+	ask()
+	f.echo("w1")
+	r.await(t, "that it is ready", func() bool { ask(); return ready > 20 || t.Failed() })
+}
+
+func TestAnEmptyClusterBecomesReady(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.emptyAfter = time.Hour
+	r := f.relay(func(*Settings) {})
+	r.await(t, "its own view", r.Routes.Settled)
+	if reasons := fmt.Sprint(r.Reasons()); !strings.Contains(reasons, "counts as empty 1h0m0s after the start") {
+		t.Error(reasons)
+	}
+	f.emptyAfter = time.Nanosecond
+	other := f.relay(func(s *Settings) { s.Join = nil })
+	other.await(t, "that it is ready", func() bool { return len(other.Reasons()) == 0 })
+	if resp, body := other.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 404 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }

@@ -48,6 +48,35 @@ func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequ
 // nothing was found.
 func (t *try) wayChanged() bool { return t.service.Route() != t.route }
 
+// Relays that start together are members before they know their services. viewPatience is how
+// long a request waits until one of them does. Between two rounds of attempts it pauses for
+// firstViewPause, and then twice as long each time.
+const (
+	viewPatience   = 5 * time.Second
+	firstViewPause = 50 * time.Millisecond
+)
+
+// awaitView pauses if every relay has refused the request as misdirected, and lets it try all
+// of them again. It returns false if there is no reason or no time for this.
+func (t *try) awaitView() bool {
+	waited := time.Since(t.handler.cfg.Epoch) - t.began
+	pause := max(firstViewPause, 2*t.pause)
+	if !t.allMisdirected() || waited+pause > min(viewPatience, t.timeout) {
+		return false
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.r.Context().Done():
+		return false
+	}
+	t.pause = pause
+	t.refusedViews += t.misdirected
+	t.misdirected, t.relays, t.failed = 0, t.relays[:0], t.failed[:0]
+	return true
+}
+
 // chooseRelay picks a relay to forward to. While none is connected but one will be, it
 // waits for the connection until the deadline.
 func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {

@@ -48,6 +48,8 @@ type try struct {
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
 	misdirected    int
+	refusedViews   int               // misdirected of the rounds before the last awaitView
+	pause          time.Duration     // of the last awaitView
 	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
 	unprocessed    bool              // the endpoint of the last attempt did not act on it, and may get it once more
@@ -131,7 +133,11 @@ func (t *try) run() {
 				}
 				continue
 			}
-			if retry != "" {
+			if t.awaitView() {
+				now = time.Since(t.handler.cfg.Epoch)
+				continue
+			}
+			if retry != "" && retry != stageMisdirected {
 				t.handler.budget.Refund()
 			}
 			t.answerNoEndpoint(err)
@@ -491,10 +497,12 @@ func (t *try) finished(o outcome, took time.Duration) {
 // mayRetry decides whether another endpoint may get the request.
 func (t *try) mayRetry(f attempt, now time.Duration) bool {
 	switch {
-	case t.attempts >= t.handler.cfg.MaxAttempts || now >= t.deadline:
+	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline:
 		return false
 	case !t.repeats(f) || !t.bodyWhole(f):
 		return false
+	case f.err == errMisdirected: // it has cost no endpoint anything
+		return true
 	}
 	if !t.handler.budget.Spend() {
 		t.metrics.retried(stageNoBudget)

@@ -7,9 +7,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +37,10 @@ type Config struct {
 	Routing routing.Config
 	// SharedKey says where the key of cookies is; New fills in the node. An observer has none.
 	SharedKey ingress.KeeperConfig
+	// EmptyAfter is how long after its start a member that knows no service expects one. When
+	// all relays of a cluster were restarted, perhaps at other addresses, its workers need up
+	// to eleven seconds to find them. Default 15 s.
+	EmptyAfter time.Duration
 	// Logger and Registerer are those of all parts. Required.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -52,10 +59,13 @@ type Core struct {
 	prober  *advertise.Prober
 	cookies *ingress.Cookies // nil for an observer
 	epoch   time.Time
+
+	informed atomic.Bool // see Uninformed
 }
 
 // New makes the parts.
 func New(cfg Config) (_ *Core, err error) {
+	cfg.EmptyAfter = cmp.Or(cfg.EmptyAfter, 15*time.Second)
 	member := cfg.Node.Config()
 	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer)}
 	cfg.Rules.Proven = member.Identity != nil
@@ -87,6 +97,25 @@ func New(cfg Config) (_ *Core, err error) {
 	return c, err
 }
 
+// Uninformed returns why a service that this member does not know may exist, so that it should
+// get no requests, and answers that it is not ready: it has not joined, its routes are older
+// than what it has joined, or it may be the first that the workers still have to find. Once
+// it returns "" it always does: later changes are those of a member among others.
+func (c *Core) Uninformed() string {
+	if c.informed.Load() {
+		return ""
+	}
+	status := c.cfg.Node.Status()
+	switch {
+	case !status.Joined || !c.Routes.SettledAt(status.Version):
+		return "the catalogue is not settled yet"
+	case !c.Routes.Informed() && time.Since(c.epoch) < c.cfg.EmptyAfter:
+		return fmt.Sprintf("no worker has offered a service yet; a cluster counts as empty %v after the start", c.cfg.EmptyAfter)
+	}
+	c.informed.Store(true)
+	return ""
+}
+
 // unreachable reports an endpoint that refused a connection, or was not seen lately.
 func (c *Core) unreachable(e advertise.Endpoint) { c.prober.Observe(e) }
 
@@ -95,7 +124,7 @@ func (c *Core) Epoch() time.Time { return c.epoch }
 
 // Handler returns a handler of requests, to which New's parts are added.
 func (c *Core) Handler(of ingress.Config) *ingress.Handler {
-	of.Self, of.Services, of.Informed, of.Epoch = c.member.ID, c.Routes, c.Routes.Informed, c.epoch
+	of.Self, of.Services, of.Informed, of.Epoch = c.member.ID, c.Routes, func() bool { return c.Uninformed() == "" }, c.epoch
 	of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
 	return ingress.New(of)
 }
