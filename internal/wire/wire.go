@@ -53,6 +53,9 @@ const (
 	FailedUnsent = "unsent"
 	FailedFull   = "full"
 	FailedSent   = "sent"
+	// FailedCancelled is FailedSent of a service that has cancelled the request by a reset of its
+	// stream. Between relays it stands for the code of such an answer.
+	FailedCancelled = "cancelled"
 )
 
 // CallType reports whether a Content-Type is that of gRPC. Of the other types that begin alike,

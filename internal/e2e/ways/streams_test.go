@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,8 +55,9 @@ type limitedConn struct {
 
 type limitedBody struct {
 	bytes.Buffer
-	path string
-	call bool
+	path    string
+	call    bool
+	timeout string // grpc-timeout in microseconds
 }
 
 // settingsAfter is when the settings are sent, work the time for an answer.
@@ -178,7 +180,12 @@ func (c *limitedConn) open(id uint32, frame *http2.MetaHeadersFrame) {
 	}
 	b := &limitedBody{path: frame.PseudoValue("path")}
 	for _, f := range frame.RegularFields() {
-		b.call = b.call || f.Name == "content-type" && f.Value == "application/grpc"
+		switch f.Name {
+		case "content-type":
+			b.call = f.Value == "application/grpc"
+		case "grpc-timeout":
+			b.timeout = strings.TrimSuffix(f.Value, "u")
+		}
 	}
 	s := c.s
 	first := !s.seen[b.path]
@@ -212,11 +219,21 @@ func (c *limitedConn) open(id uint32, frame *http2.MetaHeadersFrame) {
 
 // answer answers a request that has ended, after its work. The lock is held.
 func (c *limitedConn) answer(id uint32, b *limitedBody) {
+	after := work
+	kind, _, _ := strings.Cut(b.path[1:], "/")
+	if us, err := strconv.Atoi(b.timeout); err == nil && strings.HasSuffix(kind, "deadline") {
+		after = time.Duration(us) * time.Microsecond
+	}
 	c.s.done.Add(1)
-	time.AfterFunc(work, func() {
+	time.AfterFunc(after, func() {
 		defer c.s.done.Done()
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
+		defer delete(c.bodies, id)
+		if kind == "cancel" || kind == "deadline" {
+			_ = c.fr.WriteRSTStream(id, http2.ErrCodeCancel)
+			return
+		}
 		c.list.Reset()
 		_ = c.encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
 		if b.call {
@@ -224,12 +241,14 @@ func (c *limitedConn) answer(id uint32, b *limitedBody) {
 		}
 		_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.list.Bytes(), EndHeaders: true})
 		_ = c.fr.WriteData(id, !b.call, b.Bytes())
-		if b.call {
+		switch {
+		case kind == "answered-cancel", kind == "answered-deadline":
+			_ = c.fr.WriteRSTStream(id, http2.ErrCodeCancel)
+		case b.call:
 			c.list.Reset()
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: "0"})
 			_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.list.Bytes(), EndHeaders: true, EndStream: true})
 		}
-		delete(c.bodies, id)
 	})
 }
 
@@ -263,13 +282,14 @@ func (w *way) burst(t *testing.T, service, kind string, n int, path func(i int) 
 	return failures
 }
 
-func (w *way) burstOfCalls(t *testing.T, service string, n int, path func(i int) string) (failures []string) {
+// burstOfCalls is burst for calls of gRPC. A failure is what the trailers say.
+func (w *way) burstOfCalls(t *testing.T, service string, n int, path func(i int) string, fields ...string) (failures []string) {
 	t.Helper()
 	f := w.frames(t)
 	f.service = service
 	for i := range n {
 		stream := uint32(2*i + 1)
-		f.request(t, stream, false, "POST", path(i), "content-type", "application/grpc", "te", "trailers")
+		f.request(t, stream, false, "POST", path(i), append(fields, "content-type", "application/grpc", "te", "trailers")...)
 		_ = f.WriteData(stream, true, []byte("\x00\x00\x00\x00\x05hello"))
 	}
 	for ended := 0; ended < n; {
@@ -395,6 +415,28 @@ func TestAServiceThatEndsItsConnectionsInOrderLosesNoCall(t *testing.T) {
 			}
 			if s.counts().requests == before {
 				t.Errorf("%s: no request arrived", kind)
+			}
+		}
+	})
+}
+
+// As gRPC translates a reset: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors
+func TestACallThatItsServiceCancelsIsCancelledOrOutOfTimeAndNeverUnavailable(t *testing.T) {
+	const calls = 100
+	everyWay(t, func(t *testing.T, w *way) {
+		before := w.failures(t)
+		defer func() { w.faults = w.failuresSince(t, before) }() // a service that cancels has failed
+		for _, c := range []struct{ kind, status string }{
+			{"cancel", "grpc-status 1 "}, {"answered-cancel", "grpc-status 1 "}, {"deadline", "grpc-status 4 "}, {"answered-deadline", "grpc-status 4 "},
+		} {
+			var fields []string
+			if strings.HasSuffix(c.kind, "deadline") {
+				fields = []string{"grpc-timeout", "60m"}
+			}
+			failures := w.burstOfCalls(t, "limit100", calls, func(int) string { return "/" + c.kind }, fields...)
+			others := slices.DeleteFunc(slices.Clone(failures), func(f string) bool { return strings.Contains(f, c.status) })
+			if len(failures) != calls || len(others) > 0 {
+				t.Errorf("%s: %d of %d calls failed, %d with another status: %q", c.kind, len(failures), calls, len(others), others[:min(1, len(others))])
 			}
 		}
 	})

@@ -460,6 +460,10 @@ func (x *exchange) finish() {
 	}
 }
 
+// Cancel resets the stream with CANCEL, for a handler that passes on that an answer was
+// cancelled. The handler must then panic with http.ErrAbortHandler.
+func (x *exchange) Cancel() { x.s.Reset(http2.Cancel) }
+
 // EnableFullDuplex is what HTTP/2 always is.
 func (x *exchange) EnableFullDuplex() error { return nil }
 

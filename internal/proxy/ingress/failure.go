@@ -81,8 +81,11 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 	switch {
 	case h.cfg.Hop:
 		code := f.Code
-		if f.callStatus == unavailable {
-			code = wire.CodeUpstreamFailed // the other relay takes it for a call of gRPC only
+		switch f.callStatus { // the other relay takes the code for a call of gRPC only
+		case unavailable:
+			code = wire.CodeUpstreamFailed
+		case cancelled:
+			code = wire.FailedCancelled
 		}
 		w.Header()[wire.FailedHeader] = []string{string(code)}
 	case isCall(r):
@@ -104,6 +107,9 @@ func isCall(r *http.Request) bool {
 // unavailable is the status of gRPC for what the client may repeat.
 const unavailable = "14"
 
+// cancelled is the status of gRPC for a stream that was reset with CANCEL.
+const cancelled = "1"
+
 // callStatus has the status of gRPC for each code: what the client may repeat is
 // UNAVAILABLE (14), the limits are RESOURCE_EXHAUSTED (8), a lack of time is
 // DEADLINE_EXCEEDED (4). The others are as gRPC translates the HTTP status: INTERNAL (13)
@@ -112,7 +118,7 @@ var callStatus = map[wire.Code]string{
 	wire.CodeBadRequest: "13", wire.CodeUnknownService: "12",
 	wire.CodeUpstreamFailed: "14", wire.CodeNoEndpoint: "14", wire.CodeNotReady: "14", wire.CodeExhausted: "14", wire.CodeCircuitOpen: "14",
 	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8",
-	wire.CodeTimeout: "4",
+	wire.CodeTimeout: "4", wire.FailedCancelled: cancelled,
 }
 
 // writeCall sends the answer to a call: a head alone, which gRPC calls Trailers-Only.

@@ -227,6 +227,7 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 		}
 		// The status line is already sent: only a broken connection shows the client that
 		// the rest is missing.
+		f.passCancel(t.w)
 		panic(http.ErrAbortHandler)
 	case f.stopped:
 		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
@@ -262,6 +263,10 @@ func (t *try) endCall(result *upstream.Result, a *attempt) bool {
 	switch {
 	case a.stopped:
 		f.Text, f.detail = "this relay stops, and the answer had not ended", ""
+	case t.late(time.Since(cfg.Epoch)):
+		f.Text, f.callStatus = "the answer had not ended within the time that the client allowed", callStatus[wire.CodeTimeout]
+	case a.cancelled:
+		f.Text, f.callStatus = textCancelled, cancelled
 	case result.Silent != upstream.SilentNone:
 		f.Text = "the answer was ended because nothing moved for the progress timeout"
 	}
@@ -273,6 +278,9 @@ func (t *try) endCall(result *upstream.Result, a *attempt) bool {
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.
 func (t *try) answerRelayed(relay string) {
 	f := failure{Text: "the relay that serves this service could not carry the request", detail: relay + " says " + string(t.relayed), Code: t.relayed}
+	if t.late(t.answered) {
+		f.Code = wire.CodeTimeout
+	}
 	status, n := t.handler.writeFailure(t.w, t.r, f)
 	t.record.refused(&f, status, n)
 }
@@ -337,6 +345,10 @@ func (t *try) chooseOther(now, deadline time.Duration) (err error) {
 func (t *try) judge(f *attempt, now time.Duration) {
 	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
 	switch {
+	case !f.timeout && !f.client && !f.stopped && !f.local && t.late(now):
+		// Whatever has failed: an endpoint may end the request at the deadline, before this relay
+		// does.
+		f.timeout, f.clientDeadline = true, t.timeout < t.policy.RequestTimeout
 	case errors.Is(f.err, upstream.ErrAbandoned):
 		f.reason = stageDeclaredDead
 	case !f.timeout, f.local:
@@ -347,6 +359,13 @@ func (t *try) judge(f *attempt, now time.Duration) {
 		f.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout
 	}
 }
+
+// late reports whether the time is over that the client itself has allowed.
+func (t *try) late(now time.Duration) bool { return t.limited && now >= t.latest-lateBy }
+
+// lateBy is by how much the deadline of an endpoint may be earlier than that of the client,
+// because of the units of the fields.
+const lateBy = time.Millisecond
 
 // gaveUp releases the destination of a failed attempt.
 func (t *try) gaveUp(f attempt, now time.Duration) {
@@ -497,7 +516,7 @@ func (t *try) finished(o outcome, took time.Duration) {
 // mayRetry decides whether another endpoint may get the request.
 func (t *try) mayRetry(f attempt, now time.Duration) bool {
 	switch {
-	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline:
+	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now):
 		return false
 	case !t.repeats(f) || !t.bodyWhole(f):
 		return false
@@ -577,6 +596,8 @@ func (t *try) answerFailed(a attempt, now time.Duration) {
 	switch {
 	case a.timeout:
 		f.Text, f.Code, f.detail = t.outOfTime(), wire.CodeTimeout, ""
+	case a.cancelled:
+		f.Text, f.callStatus = textCancelled, cancelled
 	case a.full:
 		f.overCapacity()
 	case t.short != "":
@@ -591,6 +612,8 @@ func (t *try) answerFailed(a attempt, now time.Duration) {
 func (t *try) markLocal(f *failure) {
 	f.Text, f.Code, f.retryAfter = "this relay is out of "+t.short+" and could open no connection", wire.CodeExhausted, retryAfter
 }
+
+const textCancelled = "the service has cancelled the request"
 
 const textMisdirected = "the relays that serve this service do not know yet that they do"
 
@@ -646,6 +669,7 @@ type attempt struct {
 	stale                                          bool
 	unprocessed                                    bool   // the endpoint has declared that it did not act on the request
 	shed                                           bool   // it refused because of load
+	cancelled                                      bool   // it has reset the stream with CANCEL
 	clientDeadline                                 bool   // the client's own deadline ended it
 	repeated                                       bool   // another attempt blames the endpoint for the same failure
 	unanswered                                     bool   // the endpoint sent nothing
@@ -674,6 +698,7 @@ func attemptFailure(err error) attempt {
 		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
 		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
 		a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
+		a.cancelled = u.Cancelled()
 		if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
 			a.reason = stageRefused
 		}
@@ -685,6 +710,14 @@ func attemptFailure(err error) attempt {
 		}
 	}
 	return a
+}
+
+// passCancel cancels the answer if the endpoint has cancelled it.
+func (a attempt) passCancel(w http.ResponseWriter) {
+	var u *upstream.Error
+	if errors.As(a.err, &u) {
+		u.PassCancel(w)
+	}
 }
 
 // notCounted reports whether the endpoint is not the cause of the failure.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -96,7 +97,7 @@ type Error struct {
 	sent, committed, bodyConsumed, stale bool
 	late                                 bool // the deadline had passed before the dial began
 	repeated                             bool
-	unprocessed, shed                    bool
+	unprocessed, shed, cancelled         bool
 }
 
 func (e *Error) Error() string {
@@ -185,6 +186,18 @@ func (e *Error) Unprocessed() bool { return e.unprocessed }
 // Shed reports whether the endpoint did not act on the request because of load.
 func (e *Error) Shed() bool { return e.shed }
 
+// Cancelled reports whether the endpoint has cancelled the request by a reset of its stream, as
+// some do at the deadline that a request came with. Only over HTTP/2.
+func (e *Error) Cancelled() bool { return e.cancelled }
+
+// PassCancel cancels an answer that has begun if the endpoint has cancelled it, where the client
+// uses HTTP/2. The handler then ends it as any other that breaks off.
+func (e *Error) PassCancel(w http.ResponseWriter) {
+	if stream, ok := w.(interface{ Cancel() }); ok && e.cancelled && e.committed {
+		stream.Cancel()
+	}
+}
+
 // Timeout reports whether the deadline passed.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
@@ -218,6 +231,8 @@ func (e *Error) fromSidecar(failed string) *Error {
 		e.sent, e.Err = false, errUnsent
 	case wire.FailedFull:
 		e.sent, e.Err = false, ErrFull
+	case wire.FailedCancelled:
+		e.cancelled = true
 	}
 	return e
 }

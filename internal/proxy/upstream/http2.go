@@ -612,14 +612,12 @@ func (s *h2Stream) fail(stage Stage, err error) *Error {
 	if e.Err == io.ErrUnexpectedEOF {
 		e.Err = errEarlyEOF
 	}
+	code := http2.CodeOf(err)
+	e.cancelled = code == http2.Cancel
 	if unprocessed && !s.committed {
 		e.unprocessed = true
-		switch http2.CodeOf(err) {
-		case http2.NoError:
-			e.stale = true
-		case http2.RefusedStream, http2.EnhanceYourCalm:
-			e.shed = true
-		}
+		e.stale = code == http2.NoError
+		e.shed = code == http2.RefusedStream || code == http2.EnhanceYourCalm
 	}
 	return e
 }

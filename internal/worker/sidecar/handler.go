@@ -149,6 +149,8 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	case e.Client():
 		end, f.Code, sent = resultRejected, wire.CodeBadRequest, ""
 		f.Text = "the request cannot be carried: " + e.Fault() // relays pass the text on
+	case e.Cancelled():
+		end, sent = resultSent, wire.FailedCancelled
 	case e.Sent():
 		end, sent = resultSent, wire.FailedSent
 	case errors.Is(e, upstream.ErrUntrusted) || errors.Is(e, upstream.ErrNotH2):
@@ -158,6 +160,7 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	service.results[end].Add(1)
 	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", err)
 	if end == resultAborted || end == resultCancelled {
+		e.PassCancel(w)
 		panic(http.ErrAbortHandler) // after the head of an answer only a broken connection can signal it
 	}
 	s.refuse(w, r, f, sent)
