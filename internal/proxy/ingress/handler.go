@@ -96,8 +96,9 @@ type Requests struct {
 	// Keys are the places of the keys in clients' requests. Default: wire.KeyHeader.
 	Keys Keys
 	// Timeout bounds the time until an answer begins, for all attempts together. While a
-	// client sends its body, it counts from the last byte received. A client's own deadline,
-	// in wire.TimeoutHeader or grpc-timeout, shortens it.
+	// client sends its body, it counts from the last byte received, and for an open stream of
+	// HTTP/2, such as a call of gRPC that streams, from its end. A client's own deadline, in
+	// wire.TimeoutHeader or grpc-timeout, shortens it, and holds for open streams.
 	Timeout time.Duration
 	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
 	// only Timeout applies.

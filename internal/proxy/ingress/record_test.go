@@ -434,21 +434,25 @@ func TestATunnelHasARecordWhenItEnds(t *testing.T) {
 	}
 }
 
+// h2cService returns the address of a service over HTTP/2 in clear text.
+func h2cService(t *testing.T, h http.HandlerFunc) string {
+	backend := httptest.NewUnstartedServer(h)
+	backend.Config.Protocols = new(http.Protocols)
+	backend.Config.Protocols.SetUnencryptedHTTP2(true)
+	backend.Start()
+	t.Cleanup(backend.Close)
+	return backend.Listener.Addr().String()
+}
+
 func TestACallOfGRPCHasItsStatus(t *testing.T) {
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
 	answer := "14"
-	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	x := recording(t, func(c *ingress.Config) { c.Record.Sample = 0 }, upstream.Config{Protocol: advertise.H2C, Address: h2cService(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
 		_, _ = io.WriteString(w, "x")
 		w.Header().Set("Grpc-Status", answer)
-	}))
-	backend.Config.Protocols = protocols
-	backend.Start()
-	t.Cleanup(backend.Close)
-	x := recording(t, func(c *ingress.Config) { c.Record.Sample = 0 }, upstream.Config{Address: backend.Listener.Addr().String(), Protocol: advertise.H2C})
+	})})
 	call := func(fields ...string) map[string]any {
 		if resp, text := x.ask(t.Context(), clientOf(t, 2), "POST", "/svc/Method", "frame", append(fields, "Content-Type: application/grpc")...); resp == nil {
 			t.Fatal(text)
@@ -589,5 +593,43 @@ func TestTheIDOfATrustedSenderIsKeptAndThatOfAClientReplaced(t *testing.T) {
 		if sent := <-seen; cmp.Or(strings.Join(sent, ""), "") != given {
 			t.Errorf("without a file the service got %q of %q", sent, given)
 		}
+	}
+}
+
+// The service may have nothing to say yet, so it is not blamed, and the time of a request is no
+// limit. But nothing holds a place without a byte for longer than the progress timeout.
+func TestAStreamThatIsIdleBeforeItsAnswerEndsAndNoServiceIsBlamed(t *testing.T) {
+	left := make(chan struct{}, 1)
+	x := recording(t, func(c *ingress.Config) { c.Timeout, c.Progress = 50*time.Millisecond, 200*time.Millisecond }, upstream.Config{Protocol: advertise.H2C, Address: h2cService(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		left <- struct{}{}
+	})})
+	for kind, want := range map[string]map[string]any{
+		"application/grpc": {"http.response.status_code": 200.0, "rpc.response.status_code": "UNAVAILABLE", "error.type": "timeout"},
+		"text/plain":       {"http.response.status_code": 504.0, "error.type": "timeout"},
+	} {
+		body, send := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+x.addr+"/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(wire.ServiceHeader, "echo")
+		req.Header.Set("Content-Type", kind)
+		resp, err := clientOf(t, 2).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		_ = send.Close()
+		<-left
+		got := x.next()
+		for name, value := range want {
+			if got[name] != value {
+				t.Errorf("%s: %s is %v, want %v", kind, name, got[name], value)
+			}
+		}
+	}
+	if s := x.service.Endpoints.Stats(0)[0]; s.Failures != 0 {
+		t.Errorf("%+v", s)
 	}
 }

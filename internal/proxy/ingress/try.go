@@ -232,6 +232,10 @@ func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duratio
 	case f.stopped:
 		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
 		return "", false
+	case result.Silent == upstream.SilentBoth:
+		t.answer(failure{Text: "neither the client nor the service sent anything for the progress timeout, and no answer had begun", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
+		t.circuitOutcome, t.lostAfter = selection.Cancelled, 0 // a stream that is idle, no service that is slow
+		return "", false
 	case f.client:
 		if t.r.Context().Err() == nil { // the client is still there and waits for an answer
 			t.answerBadRequest(f, now)

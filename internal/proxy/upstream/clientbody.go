@@ -85,6 +85,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		}
 	}
 	if err == io.EOF {
+		if n == 0 && b.progress != nil {
+			b.progress.read() // the end may come long after the last byte
+		}
 		b.ended.Store(true)
 	} else if err != nil {
 		if b.cut.Load() {

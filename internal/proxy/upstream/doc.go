@@ -50,8 +50,9 @@
 //     with the service behind the sidecar, as the sidecar reports it.
 //   - The watch of the pool ends an exchange that moves no byte for Exchange.Progress
 //     (see progress.go), and only the silent side is blamed. Before the head only the
-//     deadline applies, except when the client does not send its body. While the body
-//     moves, Exchange.AfterBody moves the deadline.
+//     deadline applies, except when the client does not send its body, or keeps a stream open
+//     whose end the endpoint need not await. While the body moves, Exchange.AfterBody moves
+//     the deadline.
 //   - Abandon is for an endpoint that is known to be dead. It ends the waits for a
 //     connection and the exchanges whose answer has not begun.
 //   - Sessions lists the tunnels and the begun answers of many pools. Sessions.Drain

@@ -47,16 +47,18 @@ type Exchange struct {
 	Deadline time.Time
 	// AfterBody moves Deadline while the client's body moves: the head may arrive this long
 	// after the last byte of the body. So a slow client takes no time from the endpoint. 0
-	// means that Deadline does not move.
+	// means that Deadline does not move. While a client keeps a stream of HTTP/2 open whose
+	// length it has not declared, as a call of gRPC that streams, Deadline does not hold: as in
+	// Envoy, the time of the endpoint begins when the request is whole.
 	AfterBody time.Duration
-	// Latest is the limit for the moves by AfterBody, such as the client's own deadline.
-	// Zero means no limit.
+	// Latest is the limit for the moves by AfterBody and for an open stream, such as the
+	// client's own deadline. Zero means no limit.
 	Latest time.Time
 	// Progress is how long an exchange may go on without a byte in either direction. It ends
 	// the exchange of a client that does not read its answer or send its body, of an
-	// endpoint that stops in the middle of its answer, and an idle tunnel. The wait for the
-	// head is bounded by Deadline instead. The exchange may last a fraction of a second
-	// longer. 0 means no limit.
+	// endpoint that stops in the middle of its answer, an idle tunnel, and, after Deadline, an
+	// open stream whose answer has not begun. Otherwise the wait for the head is bounded by
+	// Deadline. The exchange may last a fraction of a second longer. 0 means no limit.
 	Progress time.Duration
 	// Once means that the request is sent at most once, even if its method is idempotent and a
 	// kept connection ended before an answer began.

@@ -151,12 +151,25 @@ func (g *progress) waitsFor() Silent {
 		return SilentBoth
 	case g.awaitsBody():
 		return SilentClient
-	case g.reading.Load() && g.answering.Load():
+	case g.reading.Load() && (g.answering.Load() || g.x != nil):
 		return SilentBoth
 	case g.answering.Load():
 		return SilentEndpoint
 	}
 	return SilentNone
+}
+
+// streams reports whether the client's stream is open and the endpoint may answer before its
+// end.
+func (g *progress) streams() bool { return g.reading.Load() && !g.bodyNeeded.Load() }
+
+// headIsLate reports whether the time for the head has passed. The exchange has a deadline, and
+// its head has not arrived.
+func (g *progress) headIsLate() bool {
+	if g.streams() && g.x.AfterBody > 0 {
+		return hasPassed(g.x.Latest)
+	}
+	return hasPassed(g.x.afterBody(g.bodyMoved()))
 }
 
 // awaitsBody reports whether the exchange waits for a body from the client without which
@@ -200,6 +213,9 @@ func (g *progress) check(elapsed time.Duration) {
 		if g.quiet += elapsed; g.quiet < g.limit {
 			return
 		}
+		if g.tunnel == nil && !g.answering.Load() && side == SilentBoth && g.x != nil && !hasPassed(g.x.afterBody(g.bodyMoved())) {
+			return // an open stream without an answer has at least the time of a request
+		}
 		g.silent = side
 	}
 	g.cut(errSilent[g.silent])
@@ -211,7 +227,7 @@ func (g *progress) endLate() bool {
 	if g.head.Load() == headFree {
 		return false
 	}
-	if g.head.Load() == headDue && (!hasPassed(g.x.afterBody(g.bodyMoved())) || !g.head.CompareAndSwap(headDue, headLate)) {
+	if g.head.Load() == headDue && (!g.headIsLate() || !g.head.CompareAndSwap(headDue, headLate)) {
 		return false
 	}
 	_ = g.c.SetDeadline(expiredDeadline)
@@ -235,7 +251,7 @@ func (p *Pool) headArrived(g *progress) {
 // endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late.
 func (g *progress) endStream() bool {
 	cause := context.Cause(g.ctx)
-	if cause == nil && g.x != nil && hasPassed(g.x.afterBody(g.bodyMoved())) {
+	if cause == nil && g.x != nil && g.headIsLate() {
 		cause = context.DeadlineExceeded
 	}
 	if cause == nil {
