@@ -328,6 +328,13 @@ func overH2C(w http.ResponseWriter, r *http.Request) {
 	if path := r.URL.Path; strings.HasPrefix(path, "/call") {
 		w.Header().Set("Content-Type", "application/grpc")
 	}
+	if r.URL.Path == "/hints" {
+		w.Header().Set("Link", "</a>")
+		w.WriteHeader(http.StatusEarlyHints)
+		for range 30 {
+			w.WriteHeader(http.StatusProcessing)
+		}
+	}
 	_, _ = io.WriteString(w, "over h2c")
 	if strings.HasSuffix(r.URL.Path, "-cut") {
 		_ = http.NewResponseController(w).Flush()
@@ -392,7 +399,7 @@ var answers = map[string]string{
 	"/417":       "HTTP/1.1 417 Expectation Failed\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno",
 	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade, close\r\nContent-Length: 2\r\n\r\nno",
 	"/407":       "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nno",
-	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 30) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
 
 const foreign = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign"

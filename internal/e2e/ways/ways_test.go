@@ -238,17 +238,24 @@ func TestAnAnswerThatIsCutIsCutForTheClient(t *testing.T) {
 
 func TestInformationalAnswersAndUpgradeRequiredPass(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
-		c := w.dial(t)
-		c.say("GET /hints HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n")
-		resp, _, err := c.answer("GET")
-		if err != nil || resp.StatusCode != http.StatusEarlyHints || resp.Header.Get("Link") != "</a>" || resp.Header.Get("Content-Length") != "" {
-			t.Errorf("hints: %v %v, %v", resp.StatusCode, resp.Header, err)
-		}
-		if resp, body, err := c.answer("GET"); err != nil || body != "ok" {
-			t.Errorf("after hints: %v %q, %v", resp.StatusCode, body, err)
+		for service, want := range map[string]string{"odd": "ok", "h2c": "over h2c"} {
+			c := w.dial(t)
+			c.say("GET /hints HTTP/1.1\r\nHost: a\r\nRingway-Service: %s\r\n\r\n", service)
+			resp, _, err := c.answer("GET")
+			if err != nil || resp.StatusCode != http.StatusEarlyHints || resp.Header.Get("Link") != "</a>" || resp.Header.Get("Content-Length") != "" || len(resp.TransferEncoding) > 0 {
+				t.Fatalf("hints of %s: %v %v, %v", service, resp.StatusCode, resp.Header, err)
+			}
+			for range 30 {
+				if resp, _, err := c.answer("GET"); err != nil || resp.StatusCode != http.StatusProcessing {
+					t.Fatalf("after hints of %s: %v, %v", service, resp.StatusCode, err)
+				}
+			}
+			if resp, body, err := c.answer("GET"); err != nil || body != want {
+				t.Errorf("after hints of %s: %v %q, %v", service, resp.StatusCode, body, err)
+			}
 		}
 		for _, body := range []string{"Connection: close\r\n\r\n", "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"} { // with each the connection ends
-			c = w.dial(t)
+			c := w.dial(t)
 			c.say("POST /426 HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s", body)
 			got := c.ended()
 			for _, field := range []string{"Upgrade: other/1\r\n", "Connection: Upgrade\r\n"} {

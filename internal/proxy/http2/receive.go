@@ -281,8 +281,8 @@ func (c *Conn) onAnswer(s *Stream, end bool) error {
 	case status < 200 && end:
 		return streamError{s.id, ProtocolError, "an informational answer that ends the stream"}
 	case status < 200:
-		if s.informed++; s.informed > maxInformational {
-			return streamError{s.id, EnhanceYourCalm, "more than 16 informational answers"}
+		if s.informed += int(listSize(s.head.Fields)) + informationSize; s.informed > maxInformation {
+			return streamError{s.id, EnhanceYourCalm, "more than 256 KiB of informational answers"}
 		}
 		s.information = append(s.information, Head{Status: status, Fields: append([]Field(nil), s.head.Fields...)})
 		s.wake()
@@ -301,7 +301,12 @@ func (c *Conn) onAnswer(s *Stream, end bool) error {
 	return nil
 }
 
-const maxInformational = 16
+// maxInformation bounds the bytes of the informational answers on a stream, each of which counts
+// informationSize more than its fields.
+const (
+	maxInformation  = 256 << 10
+	informationSize = 42 // of a field :status
+)
 
 // onTrailers handles the trailers of a stream. The lock is held.
 func (c *Conn) onTrailers(s *Stream, end bool) error {

@@ -70,7 +70,7 @@ var (
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
 	errNotTCP      = errors.New("the service takes TCP sessions and no requests: connect to an address of --tcp-ingress")
 	errNotUpgrade  = errors.New("the endpoint switched protocols without a request for it")
-	errTooMany1xx  = errors.New("more than 16 informational responses")
+	errTooMuch1xx  = errors.New("more than 256 KiB of informational responses")
 	errConnect     = errors.New("method CONNECT is not carried")
 	errBadMethod   = errors.New("the request's method is not a token")
 	errBadTarget   = errors.New("the request's target is no path, or holds bytes that cannot stand in a request line")

@@ -24,7 +24,10 @@ const (
 	inlineBody = 16 << 10
 	// keptBuffer is the largest write buffer that is returned to the pool.
 	keptBuffer = 64 << 10
-	max1xx     = 16
+	// maxInformation bounds the bytes of all informational answers to one request, so that an
+	// endpoint cannot keep this process busy until the deadline. It is enough for one every ten
+	// seconds for a day.
+	maxInformation = 256 << 10
 	// sendGrace is the time for the last write of the sender after the response has ended.
 	sendGrace = 100 * time.Millisecond
 )
@@ -55,6 +58,8 @@ type flight struct {
 
 	sent, committed, consumed bool
 	heard                     bool // at least one byte came back
+	informed                  int  // bytes of informational answers
+	framed                    bool // one of these declared a body, which none can have
 	// unsolicited sends the body if the endpoint answered without asking for it.
 	unsolicited *sender
 }
@@ -167,6 +172,7 @@ func (f *flight) reset() {
 	f.unsolicited = nil
 	f.progress.head.Store(headFree)
 	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
+	f.informed, f.framed = 0, false
 }
 
 // exchange runs one attempt on f.c and releases the connection.
@@ -317,12 +323,14 @@ func (f *flight) awaitContinue() *Error {
 			f.unsolicited, f.sender = f.sender, nil // finalHead continues from here
 			return nil
 		}
-		if f.head.status == http.StatusContinue {
-			f.from += n
+		asked := f.head.status == http.StatusContinue
+		if err := f.informational(n); err != nil {
+			return err
+		}
+		if asked {
 			f.sender.start()
 			return nil
 		}
-		f.informational(n)
 	}
 }
 
@@ -331,7 +339,7 @@ func (f *flight) finalHead() *Error {
 	if f.unsolicited != nil {
 		return nil
 	}
-	for range max1xx {
+	for {
 		n, err := f.readHead()
 		if err != nil {
 			return err
@@ -339,18 +347,20 @@ func (f *flight) finalHead() *Error {
 		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
 			return nil
 		}
-		if f.head.status == http.StatusContinue {
-			f.from += n
-			continue
+		if err := f.informational(n); err != nil {
+			return err
 		}
-		f.informational(n)
 	}
-	return f.fail(StageHead, errTooMany1xx)
 }
 
-// informational passes a 1xx response of n bytes to the client and consumes it.
-func (f *flight) informational(n int) {
-	if f.r.ProtoAtLeast(1, 1) {
+// informational consumes a 1xx response of n bytes, and passes it to the client unless it is 100
+// Continue.
+func (f *flight) informational(n int) *Error {
+	f.framed = f.framed || f.head.framed
+	if f.informed += n; f.informed > maxInformation {
+		return f.fail(StageHead, errTooMuch1xx)
+	}
+	if f.head.status != http.StatusContinue && f.r.ProtoAtLeast(1, 1) {
 		h := f.w.Header()
 		passed := make(http.Header, len(f.head.fields))
 		f.head.fill(passed, f.in[f.from:f.from+n], f.x)
@@ -371,6 +381,7 @@ func (f *flight) informational(n int) {
 		}
 	}
 	f.from += n
+	return nil
 }
 
 // readHead reads and parses one head of n bytes and leaves it at f.from.
@@ -496,7 +507,7 @@ func (f *flight) clean() bool {
 	if f.from < f.to {
 		f.p.unasked()
 	}
-	return !f.head.close && f.body.Kind() != http1.ToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden
+	return !f.head.close && f.body.Kind() != http1.ToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden && !f.framed
 }
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,

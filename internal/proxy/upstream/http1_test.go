@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -666,5 +667,54 @@ func TestEarlyHintsPass(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	if fmt.Sprint(hints) != "[103</a.css>]" || string(body) != "ok" || resp.Header.Get("Link") != "" {
 		t.Errorf("hints %v, body %q, header %v", hints, body, resp.Header)
+	}
+}
+
+// A head without a body ends with its empty line, whatever it declares. An endpoint that declares
+// a body there may send one, and then the next answer would not be that of its request.
+func TestInformationalAnswersAreBoundedByTheirBytesAndTheirFramingMeansNothing(t *testing.T) {
+	const processing, ok = "HTTP/1.1 102 Processing\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	for name, c := range map[string]struct {
+		first  string
+		status string
+		conns  int // that two requests need
+	}{
+		"many":             {strings.Repeat(processing, 1000) + ok, "200", 1},
+		"too many bytes":   {strings.Repeat(processing, (256<<10)/len(processing)+1) + ok, "502", 2},
+		"a length":         {"HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\n" + ok, "200", 2},
+		"two framings":     {"HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + ok, "200", 2},
+		"malformed length": {"HTTP/1.1 102 Processing\r\nContent-Length: x\r\nContent-Length: 3\r\n\r\n" + ok, "200", 2},
+		"100 with chunks":  {"HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n" + ok, "200", 2},
+		"a body":           {"HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\nhello" + ok, "502", 2},
+	} {
+		var conns atomic.Int32
+		addr := rawEndpoint(t, func(_ int, conn *rawConn) {
+			conns.Add(1)
+			for r, _ := conn.request(); r != nil; r, _ = conn.request() {
+				if r.URL.Path == "/first" {
+					conn.say(c.first)
+				} else {
+					conn.say(ok)
+				}
+			}
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
+		client := dialRaw(t, in.addr)
+		client.say("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+		status := 0
+		for status < 200 {
+			resp, err := http.ReadResponse(client.br, nil)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if status = resp.StatusCode; status < 200 && len(resp.TransferEncoding)+len(resp.Header["Content-Length"]) > 0 {
+				t.Errorf("%s: %v %v", name, resp.TransferEncoding, resp.Header)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+		}
+		resp, body := in.get(t, "/second")
+		if got := fmt.Sprint(status); got != c.status || resp.StatusCode != 200 || body != "ok" || int(conns.Load()) != c.conns {
+			t.Errorf("%s: %s, then %d %q, over %d connections", name, got, resp.StatusCode, body, conns.Load())
+		}
 	}
 }

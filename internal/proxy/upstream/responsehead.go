@@ -22,6 +22,7 @@ type responseHead struct {
 	contentLength int64 // noLength when not declared
 	lengthAt      int   // its field
 	chunked       bool
+	framed        bool // an informational answer has framing fields, which mean nothing there (RFC 9110 §15.2)
 	close         bool // the connection ends with this message
 	upgrade       bool // Connection names Upgrade
 	retryAfter    bool
@@ -94,6 +95,10 @@ func (h *responseHead) parse(buf []byte) error {
 			if http1.EqualFold(name, wire.FailedHeader) {
 				h.failed = string(value)
 			} else if http1.EqualFold(name, "content-length") {
+				if h.informational() {
+					f.Hop, h.framed = true, true
+					break
+				}
 				n, ok := http1.ParseLength(value)
 				if !ok {
 					return http1.ErrLength
@@ -112,6 +117,10 @@ func (h *responseHead) parse(buf []byte) error {
 			f.Hop = http1.EqualFold(name, "proxy-connection")
 		case 17:
 			if http1.EqualFold(name, "transfer-encoding") {
+				if h.informational() {
+					f.Hop, h.framed = true, true
+					break
+				}
 				if h.chunked || !http1.EqualFold(value, "chunked") {
 					return http1.ErrCoding
 				}
@@ -140,6 +149,11 @@ func (h *responseHead) parse(buf []byte) error {
 		h.markNamed(buf)
 	}
 	return nil
+}
+
+// informational reports whether another head follows. It has no body, whatever its fields declare.
+func (h *responseHead) informational() bool {
+	return h.status < 200 && h.status != http.StatusSwitchingProtocols
 }
 
 func (h *responseHead) parseStatusLine(line []byte) error {
