@@ -29,6 +29,21 @@ func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
 	}
 }
 
+func TestAnHTTPCheckUsesTheProtocolOfItsService(t *testing.T) {
+	for text, want := range map[string]struct{ tls, http2 bool }{
+		"a=h:1;check=http:/":              {},
+		"a=h:1;protocol=tcp;check=http:/": {},
+		"a=h:1;protocol=h2c;check=http:/": {http2: true},
+		"a=h:1;protocol=h2c;check=grpc":   {}, // always over HTTP/2
+		"a=h:1;protocol=h2;check=http:/":  {tls: true},
+	} {
+		s, err := ParseService(text)
+		if err != nil || s.Check.TLS != want.tls || s.Check.HTTP2 != want.http2 {
+			t.Errorf("%s: TLS %v, HTTP/2 %v, %v", text, s.Check.TLS, s.Check.HTTP2, err)
+		}
+	}
+}
+
 func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"echo":                                  "no '='",

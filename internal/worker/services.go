@@ -74,8 +74,11 @@ func (s Service) Normalize() (Service, error) {
 	}
 	if s.Checked() {
 		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
-		// A check at another address is that of a port for checks, which seldom has TLS.
-		if s.Check.TLS = s.Protocol == advertise.H2 && s.Check.Address == s.Address; s.Check.TLS {
+		// A check at another address is that of a port for checks, which seldom has TLS or
+		// HTTP/2 alone.
+		same := s.Check.Address == s.Address
+		s.Check.HTTP2 = s.Protocol == advertise.H2C && s.Check.Kind == health.HTTP && same
+		if s.Check.TLS = s.Protocol == advertise.H2 && same; s.Check.TLS {
 			s.Check.ServerName = s.ServerName
 		}
 		if s.Check, checkErr = s.Check.Normalize(); checkErr != nil {

@@ -42,6 +42,8 @@ type Check struct {
 	TLS          bool
 	ServerName   string
 	ServiceRoots *x509.CertPool
+	// HTTP2 makes an http check ask over HTTP/2 in clear text, for a service with h2c.
+	HTTP2 bool
 	// Service is the name in the request of a grpc check. Empty: the server as a whole.
 	Service string
 	// Interval is the time from the start of one probe to the start of the next, less up to

@@ -208,7 +208,7 @@ func (c Check) attempt(ctx context.Context) *failure {
 		}
 	}
 	switch {
-	case c.Kind == HTTP && c.TLS:
+	case c.Kind == HTTP && (c.TLS || c.HTTP2):
 		return c.askHTTP2(conn)
 	case c.Kind == HTTP:
 		return c.askHTTP(conn)

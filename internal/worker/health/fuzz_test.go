@@ -41,6 +41,23 @@ func FuzzHTTPAnswer(f *testing.F) {
 	})
 }
 
+func FuzzHTTP2Answer(f *testing.F) {
+	for _, status := range []string{"200", "503", "x"} {
+		var answer bytes.Buffer
+		server := newFrames(&answer, nil)
+		_ = server.WriteSettings()
+		server.headers(false, ":status", "103")
+		server.headers(false, ":status", status)
+		_ = server.WriteData(streamID, true, []byte("\x1b[2J"))
+		f.Add(answer.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		if failed := (Check{Kind: HTTP, Address: "h:1", Host: "h", Path: "/", HTTP2: true}).askHTTP2(canned{bytes.NewReader(answer)}); failed != nil {
+			explained(t, failed)
+		}
+	})
+}
+
 func FuzzGRPCAnswer(f *testing.F) {
 	for _, state := range []int32{stateServing, stateNotServing} {
 		var answer bytes.Buffer

@@ -62,6 +62,39 @@ func TestAServiceWithH2IsCheckedOverTLS(t *testing.T) {
 	}
 }
 
+func TestAServiceWithH2CIsCheckedOverHTTP2(t *testing.T) {
+	only := func(protocols func(*http.Protocols)) (address string) {
+		server := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodGet && r.Host != "health.test":
+				t.Errorf("a probe for the host %q", r.Host)
+			case r.URL.Path == "/long":
+				_, _ = io.WriteString(w, strings.Repeat("x", 200<<10))
+			case r.URL.Path != "/healthz":
+				http.Error(w, "out of order", http.StatusServiceUnavailable)
+			}
+		})
+		server.Config.Protocols = new(http.Protocols)
+		protocols(server.Config.Protocols)
+		server.Start()
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	h2c := only(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })
+	http1 := only(func(p *http.Protocols) { p.SetHTTP1(true) })
+	for what, c := range map[string]struct{ address, path, result, text string }{
+		"a good answer": {h2c, "/healthz", resultSuccess, ""},
+		"a long answer": {h2c, "/long", resultSuccess, ""},
+		"a bad status":  {h2c, "/", resultStatus, "answered 503 Service Unavailable \"out of order\\n\""},
+		"HTTP/1.1 only": {http1, "/healthz", resultGarbage, "protocol"},
+	} {
+		err := normalized(t, Check{Kind: HTTP, Address: c.address, Path: c.path, Host: "health.test", HTTP2: true}).probe(t.Context())
+		if resultOf(err) != c.result || err != nil && !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: result %s: %v", what, resultOf(err), err)
+		}
+	}
+}
+
 func serveClear(t *testing.T) string {
 	server := serveHTTP(t, func(http.ResponseWriter, *http.Request) { t.Error("a request in clear text") })
 	server.Start()
