@@ -49,6 +49,33 @@ func TestEveryPatternOfTheMakefileMatchesATest(t *testing.T) {
 	}
 }
 
+// These are the two commands for a machine on which nothing of Ringway has run.
+func TestTheReadmeBeginsWithTheDemoAndTheTests(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "```sh\n")
+	block, _, _ := strings.Cut(rest, "```")
+	var commands []string
+	for line := range strings.Lines(block) {
+		command, _, _ := strings.Cut(line, "#")
+		commands = append(commands, strings.TrimSpace(command))
+	}
+	if got := strings.Join(commands, "; "); got != "make demo; make test" {
+		t.Errorf("the first commands of the README are %q, want make demo and make test", got)
+	}
+	for _, target := range []string{"demo", "test"} {
+		if !regexp.MustCompile(`(?m)^` + target + `:`).Match(makefile) {
+			t.Errorf("the Makefile has no target %s", target)
+		}
+	}
+}
+
 // .ci/run tests these packages under the race detector and, by the variable changed, without it,
 // and others only once. A package that is in neither list would lose these tests.
 func TestWhatTheRaceDetectorChangesIsAlsoRunWithoutIt(t *testing.T) {
