@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -224,4 +225,12 @@ func FuzzRead(f *testing.F) {
 			_ = s.Do()
 		}
 	})
+}
+
+// Two processors crash the race detector in a bubble: see oneProcessor.
+func TestUnderTheRaceDetectorMembersRunOnOneProcessor(t *testing.T) {
+	inBubble(t, func(*Cluster[nothing]) {})
+	if n := runtime.GOMAXPROCS(0); Raced && n != 1 {
+		t.Errorf("members run on %d processors", n)
+	}
 }

@@ -4,3 +4,5 @@ package history
 
 // Raced says that the race detector runs, which costs five times as much.
 const Raced = false
+
+func oneProcessor() {}
