@@ -52,7 +52,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	offered := r.view.Endpoints(s.Name)
 	var kept []*advertise.Endpoint
 	if r.snapshot.Degraded() {
-		kept = failedEndpoints(old.Endpoints, offered, r.snapshot)
+		kept = r.markDead(failedEndpoints(old.Endpoints, offered, r.snapshot))
 	}
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)

@@ -193,6 +193,7 @@ type Router struct {
 	leftOut *prometheus.CounterVec
 	own     ownListeners
 	reach   *reach
+	kept    *keptChecks
 
 	services atomic.Pointer[map[string]*Service]
 	appeared signal        // a service that was not known
@@ -238,7 +239,7 @@ func New(cfg Config) (*Router, error) {
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
 	f := series.With(cfg.Registerer)
 	r := &Router{
-		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg),
+		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), kept: newKeptChecks(),
 		first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
 		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result.", "result"),
@@ -350,6 +351,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.forwarding.start(ctx)()
 	defer r.choosing.start(ctx)()
 	probing, endProbes := context.WithCancel(ctx)
+	defer r.kept.running.Wait() // each result has room in ended
 	defer r.reach.running.Wait()
 	defer endProbes()
 	views := r.cfg.Catalogue.Watch(ctx)
@@ -369,6 +371,7 @@ func (r *Router) Run(ctx context.Context) error {
 			r.settled.Store(r.snapshot.Version())
 		}
 		changed, graceOver = false, latest.At(next)
+		r.checkKept(probing)
 	}
 	for {
 		select {
@@ -400,10 +403,13 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-audit.C:
 			r.links.audit(time.Now())
 			r.forwarding.audit()
+			r.checkKept(probing)
 		case <-probes.C:
 			pools, kind := r.reachable()
 			r.reach.probe(probing, pools, kind, time.Now())
 			continue
+		case c := <-r.kept.ended:
+			changed = r.endCheck(c) || changed
 		case call := <-r.calls:
 			call()
 			continue
@@ -447,6 +453,9 @@ func (r *Router) noteSettled() {
 // and when the next vanished member loses its place, zero if there is none.
 func (r *Router) update() (planned bool, next time.Time) {
 	now := time.Now()
+	if !r.snapshot.Degraded() {
+		clear(r.kept.dead)
+	}
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
 	sooner := func(at time.Time) {
