@@ -13,7 +13,8 @@ import (
 // Retry is the class of requests that may be sent to another endpoint after a failure.
 type Retry string
 
-// The classes, from the strictest on.
+// The classes, from the strictest on. A relay of an earlier release knows no RetryAlways and
+// uses its own setting.
 const (
 	// RetryNever sends every request to one endpoint.
 	RetryNever Retry = "never"
@@ -22,6 +23,9 @@ const (
 	// RetryIdempotent also allows it after a request was sent if its method is idempotent
 	// and its body can be sent again.
 	RetryIdempotent Retry = "idempotent"
+	// RetryAlways allows it for every method, if the body can be sent again. Only the owner of
+	// a service knows that all of its requests may run more than once, so it is no default.
+	RetryAlways Retry = "always"
 )
 
 // Policy is what a service requests for all requests to it. The zero value of a field
@@ -74,11 +78,11 @@ var policyFields = [...]policyField{
 	policyTime("progress-timeout", func(p *Policy) *time.Duration { return &p.ProgressTimeout }),
 	{"retry", func(p *Policy, value string) error {
 		switch p.Retry = Retry(value); p.Retry {
-		case RetryNever, RetryConnect, RetryIdempotent:
+		case RetryNever, RetryConnect, RetryIdempotent, RetryAlways:
 			return nil
 		}
 		p.Retry = ""
-		return fmt.Errorf("retry %.20q: want never, connect or idempotent", value)
+		return fmt.Errorf("retry %.20q: want never, connect, idempotent or always", value)
 	}, func(p Policy) string { return string(p.Retry) }},
 	{KeySessionCookie, func(p *Policy, value string) error {
 		if err := CheckCookieName(value); err != nil {

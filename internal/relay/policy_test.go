@@ -88,7 +88,8 @@ func TestWhatMostWorkersAdvertiseIsThePolicyOfTheirService(t *testing.T) {
 
 func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	for text, reason := range map[string]string{
-		"retry=always":                  "want never, connect or idempotent",
+		"retry=often":                   "want never, connect, idempotent or always",
+		"retry=always":                  "only for a single service",
 		"bad name=retry=never":          "not the name of a service",
 		"request-timeout=0s":            "want a duration",
 		"billing=colour=blue":           "no part of a policy",
@@ -152,8 +153,8 @@ func TestEveryProblemOfTheFileOfPoliciesIsReportedWithFileAndKey(t *testing.T) {
 		"reports: [1, 2]\nbilling: fast\n": {"line 1: ", "line 2: ", "want SERVICE: {KEY: VALUE}"},
 		"reports: {retry: never}\nreports: {slots: 1}": {"already defined"},
 		"a: b: c": {"not a list of policies"},
-		"reports: {retry: always, colour: blue, slots: -1}\nbilling: {session-cookie: sid}\nbad name: {slots: 1}": {
-			`reports: retry "always"`, `reports: "colour" is no part of a policy`, `reports: slots "-1"`, "billing: session-cookie has a setting of its own", `"bad name" is not the name of a service`,
+		"reports: {retry: often, colour: blue, slots: -1}\nbilling: {session-cookie: sid}\nbad name: {slots: 1}": {
+			`reports: retry "often"`, `reports: "colour" is no part of a policy`, `reports: slots "-1"`, "billing: session-cookie has a setting of its own", `"bad name" is not the name of a service`,
 		},
 	} {
 		settings, err := policyFileOf(t, content)

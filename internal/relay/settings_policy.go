@@ -35,7 +35,7 @@ type policyFile struct{ path, content string }
 const everyService = "*"
 
 func (p *policySettings) declare(set *settings.Set, group string) {
-	const keys = "request-timeout, attempt-timeout, progress-timeout, slots, and retry, which is never, connect (only what was not sent is repeated) or idempotent"
+	const keys = "request-timeout, attempt-timeout, progress-timeout, slots, and retry, which is never, connect (only what was not sent is repeated), idempotent, or always, for a service only: its requests may run more than once, whatever their method"
 	settings.Strings(set, &p.Flags, settings.Spec{Name: "service-policy", Group: group, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: " + keys + "; may be repeated"})
 	settings.Custom(set, &p.File, settings.Spec{Name: "service-policy-file", Group: group, Reloadable: true, Placeholder: "FILE", Usage: "YAML file of the same limits, as SERVICE: {KEY: VALUE}, with * for all services; --service-policy has precedence, key by key; read again by a reload"},
 		settings.Kind[policyFile]{
@@ -96,7 +96,7 @@ func (f policyFile) parse() (ingress.Policies, error) {
 		}
 		var policy operatorPolicy
 		for _, key := range slices.Sorted(maps.Keys(services[service])) {
-			if err := policy.set(key, services[service][key]); err != nil {
+			if err := policy.set(name, key, services[service][key]); err != nil {
 				problems = append(problems, fmt.Errorf("%s: %w", service, err))
 			}
 		}
@@ -111,8 +111,8 @@ type operatorPolicy struct {
 	slots *int
 }
 
-// set sets the part of a key.
-func (p *operatorPolicy) set(key, value string) error {
+// set sets the part of a key, for a service or, if that is empty, for all.
+func (p *operatorPolicy) set(service, key, value string) error {
 	switch key {
 	case routing.KeySlots:
 		n, err := strconv.ParseUint(value, 10, 31)
@@ -121,6 +121,10 @@ func (p *operatorPolicy) set(key, value string) error {
 		}
 		p.slots = new(int(n))
 		return nil
+	case "retry":
+		if advertise.Retry(value) == advertise.RetryAlways && service == "" {
+			return errors.New("retry always: only for a single service, whose requests may run more than once; name it")
+		}
 	case advertise.KeySessionCookie: // it changes the plan, which a reload does not
 		return errors.New("session-cookie has a setting of its own: SERVICE=NAME in --session-cookie")
 	}
@@ -167,7 +171,7 @@ func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
 			}
 			if seen[key] {
 				refuse(text, fmt.Sprintf("%.40q is given twice", key), "")
-			} else if err := policy.set(key, value); err != nil {
+			} else if err := policy.set(service, key, value); err != nil {
 				refuse(text, err.Error(), "")
 			}
 			seen[key] = true

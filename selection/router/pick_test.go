@@ -199,8 +199,11 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		"want a duration from 1ms": func(_ *membership.Config, cfg *router.Config) {
 			cfg.Policies = map[string]advertise.Policy{"": {RequestTimeout: -time.Second}}
 		},
-		"want never, connect or idempotent": func(_ *membership.Config, cfg *router.Config) {
+		"want never, connect, idempotent or always": func(_ *membership.Config, cfg *router.Config) {
 			cfg.Policies = map[string]advertise.Policy{"echo": {Retry: "often"}}
+		},
+		"retry always: only for a single service": func(_ *membership.Config, cfg *router.Config) {
+			cfg.Policies = map[string]advertise.Policy{"": {Retry: advertise.RetryAlways}}
 		},
 		"SessionCookie: leave it empty": func(_ *membership.Config, cfg *router.Config) {
 			cfg.Policies = map[string]advertise.Policy{"echo": {SessionCookie: "sid"}}

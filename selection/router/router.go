@@ -220,6 +220,9 @@ func (r *Router) limits() (ingress.Requests, error) {
 		if service != "" {
 			err = errors.Join(affinity.ValidateService(service), err)
 		}
+		if service == "" && policy.Retry == advertise.RetryAlways {
+			err = errors.Join(err, errors.New("retry always: only for a single service, whose requests may run more than once; name it"))
+		}
 		if policy.SessionCookie != "" {
 			err = errors.Join(err, errors.New("SessionCookie: leave it empty, its workers advertise it"))
 		}

@@ -89,10 +89,11 @@ func (t *try) takeDeadline() bool {
 	return true
 }
 
-// attemptLimit returns how long the n-th attempt may take. An attempt that another could
-// follow leaves time for that one. The last possible attempt gets all the time left,
-// because cutting it would gain nothing.
-func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
+// attemptLimit returns how long the n-th attempt may take, if so much time is left. An attempt
+// that another could follow leaves time for that one: each but the first takes at most half of
+// what is left, so that all attempts find time however many endpoints hang. The last possible
+// attempt gets all the time left, because cutting it would gain nothing.
+func (t *try) attemptLimit(n int, left time.Duration) (limit time.Duration, cut bool) {
 	cfg := &t.handler.cfg
 	others := len(t.route.Range)
 	if t.hop {
@@ -106,6 +107,9 @@ func (t *try) attemptLimit(n int) (limit time.Duration, cut bool) {
 		scaled := time.Duration(float64(limit) * (float64(t.timeout) / float64(t.policy.RequestTimeout)))
 		limit = max(scaled, min(limit, leastAttempt))
 	}
+	if n > 1 {
+		limit = min(limit, left/2)
+	}
 	if t.hop {
 		limit = upstream.BehindRelay(limit) // the attempts of that relay end first
 	}
@@ -118,5 +122,21 @@ func (t *try) mayRepeat() bool {
 	if t.tcp != nil {
 		return t.policy.Retry != advertise.RetryNever
 	}
-	return t.policy.Retry == advertise.RetryIdempotent && repeatable(t.r) && (!t.body.Begun() || t.body.Fits())
+	if t.body.Begun() && !t.body.Fits() && !t.callMayRepeat() {
+		return false
+	}
+	switch t.policy.Retry {
+	case advertise.RetryAlways:
+		return bodyKept(t.r)
+	case advertise.RetryIdempotent:
+		return repeatable(t.r)
+	}
+	return false
+}
+
+// callMayRepeat reports whether a body without a declared length is that of a gRPC call to a
+// service whose calls may all be repeated. The message of a call has no declared length, and
+// is small in most cases.
+func (t *try) callMayRepeat() bool {
+	return t.policy.Retry == advertise.RetryAlways && t.r.ContentLength < 0 && isCall(t.r)
 }

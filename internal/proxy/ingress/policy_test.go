@@ -2,6 +2,8 @@ package ingress_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -98,7 +100,7 @@ func TestAPolicyDecidesWhatIsRepeated(t *testing.T) {
 		retry           advertise.Retry
 		sent, connected int
 	}{
-		{advertise.RetryNever, 1, 1}, {advertise.RetryConnect, 1, 3}, {advertise.RetryIdempotent, 2, 3}, {"", 2, 3},
+		{advertise.RetryNever, 1, 1}, {advertise.RetryConnect, 1, 3}, {advertise.RetryIdempotent, 2, 3}, {advertise.RetryAlways, 2, 3}, {"", 2, 3},
 	} {
 		if n := picks(c.retry, func(*routing.Route) {}); n != c.sent {
 			t.Errorf("retry %q, after the worker broke off: %d attempts, want %d", c.retry, n, c.sent)
@@ -106,6 +108,75 @@ func TestAPolicyDecidesWhatIsRepeated(t *testing.T) {
 		if n := picks(c.retry, refused); n != c.connected {
 			t.Errorf("retry %q, to workers that refuse connections: %d attempts, want %d", c.retry, n, c.connected)
 		}
+	}
+}
+
+// Four workers break off after they have read the body, and the fifth answers with it.
+func TestEveryRequestToAServiceThatAllowsItIsRepeated(t *testing.T) {
+	long := strings.Repeat("x", wire.ReplayLimit+1)
+	for name, c := range map[string]struct {
+		retry        advertise.Retry
+		method, body string
+		headers      []string
+		change       func(*ingress.Config)
+		attempts     int64
+	}{
+		"POST":                        {advertise.RetryAlways, "POST", "x", nil, nil, 5},
+		"POST without a body":         {advertise.RetryAlways, "POST", "", nil, nil, 5},
+		"PATCH":                       {advertise.RetryAlways, "PATCH", "x", nil, nil, 5},
+		"PUT":                         {advertise.RetryAlways, "PUT", "x", nil, nil, 5},
+		"gRPC":                        {advertise.RetryAlways, "POST", "\x00\x00\x00\x00\x00", []string{"Content-Type: application/grpc", "TE: trailers"}, nil, 5},
+		"a service that allows less":  {advertise.RetryIdempotent, "POST", "x", nil, nil, 1},
+		"a service without a policy":  {"", "POST", "x", nil, nil, 1},
+		"a body too long to be kept":  {advertise.RetryAlways, "POST", long, nil, nil, 1},
+		"no retry budget":             {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.RetryBudget = 0 }, 1},
+		"fewer attempts":              {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.MaxAttempts = 3 }, 3},
+		"attempts that hang for long": {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.AttemptTimeout = 200 * time.Millisecond }, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.change == nil {
+				c.change = func(*ingress.Config) {}
+			}
+			x := try(t, 5, func(n int64, w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					panic(http.ErrAbortHandler)
+				}
+				switch {
+				case n == 5:
+					_, _ = w.Write(body)
+				case name == "attempts that hang for long":
+					<-r.Context().Done()
+				default:
+					breakOff(n, w, r)
+				}
+			}, c.change)
+			x.advertises(advertise.Policy{Retry: c.retry})
+			resp, body := x.send(c.method, c.body, c.headers...)
+			if picks, _ := x.blamed(); int64(picks) != c.attempts {
+				t.Errorf("%d attempts, want %d", picks, c.attempts)
+			}
+			if answered := resp.StatusCode == http.StatusOK && body == c.body; answered != (c.attempts == 5) {
+				t.Errorf("%s, %q", resp.Status, body)
+			}
+		})
+	}
+}
+
+// With the default, a third of the time for each attempt.
+func TestAllAttemptsFindTimeHoweverManyWorkersHang(t *testing.T) {
+	for _, share := range []float64{0.1, ingress.DefaultAttemptShare} {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			t.Parallel()
+			x := try(t, 6, hang, func(c *ingress.Config) {
+				c.Timeout, c.AttemptTimeout = 2*time.Second, time.Duration(share*float64(2*time.Second))
+			})
+			resp, body := x.send("GET", "")
+			if picks, failures := x.blamed(); resp.StatusCode != http.StatusGatewayTimeout || picks != 5 || failures != 5 {
+				t.Errorf("%s after %d attempts, %d failures: %s", resp.Status, picks, failures, body)
+			}
+		})
 	}
 }
 

@@ -152,7 +152,7 @@ func (t *try) run() {
 		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
 			carrier = target.Upgrades
 		}
-		if t.hop || target.Secured || carrier.OverHTTP2() {
+		if t.hop || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
 			t.body.Begin(t.r)
 		}
 		if t.spans != nil {
@@ -166,7 +166,7 @@ func (t *try) run() {
 			t.record.beginAttempt(&t.at, now, waited)
 		}
 		t.sent = now
-		if t.limit, t.cut = t.attemptLimit(t.attempts); !t.cut || now+t.limit >= t.deadline {
+		if t.limit, t.cut = t.attemptLimit(t.attempts, t.deadline-now); !t.cut || now+t.limit >= t.deadline {
 			t.limit, t.cut = t.deadline-now, false
 		}
 		result, err := carrier.Carry(t.w, t.r, t.changes(target))
@@ -543,6 +543,8 @@ func (t *try) repeats(f attempt) bool {
 		return f.err == errMisdirected
 	case advertise.RetryConnect:
 		return !f.sent || t.tcp != nil
+	case advertise.RetryAlways:
+		return !f.sent || bodyKept(t.r)
 	}
 	return !f.sent || repeatable(t.r)
 }
@@ -561,12 +563,17 @@ func (t *try) bodyWhole(f attempt) bool {
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		_, kept := r.Body.(interface {
-			Rewind(http.ResponseWriter) bool
-		})
-		return kept || r.Body == nil || r.Body == http.NoBody
+		return bodyKept(r)
 	}
 	return false
+}
+
+// bodyKept reports whether the body of a request, if there is one, is kept to be sent again.
+func bodyKept(r *http.Request) bool {
+	_, kept := r.Body.(interface {
+		Rewind(http.ResponseWriter) bool
+	})
+	return kept || r.Body == nil || r.Body == http.NoBody
 }
 
 // answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
