@@ -141,7 +141,9 @@ func TestNoRequestGoesToAListenerOfTheRelayItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := watch(t, self, func(c *routing.Config) { c.Listeners, c.Hosts = []string{own, "10.1.2.3:" + port}, []string{"192.0.2.7:7400"} })
+	r := watch(t, self, func(c *routing.Config) {
+		c.Listeners, c.Hosts = []string{own, "10.1.2.3:" + port}, []string{"192.0.2.7:7400"}
+	})
 	var services []advertise.Service
 	for i, host := range []string{"127.0.0.1", "0.0.0.0", "192.0.2.7", "::ffff:127.0.0.1", "::"} {
 		services = append(services, advertise.Service{Name: fmt.Sprint("own-", i), Address: net.JoinHostPort(host, port)})
