@@ -67,8 +67,10 @@ type others struct {
 
 // others returns the figures of the other endpoints of the tier of e. It leaves out as many
 // endpoints that look broken themselves as may be evicted in addition to e: otherwise the
-// endpoints of a third that fails would excuse each other. It is a pass over the range, for
-// the failures of a suspect only.
+// endpoints of a third that fails would excuse each other. While another tier can take the
+// traffic that is half of the tier: all may be evicted then, but of a minority that is well
+// it is not sure that the others are at fault. It is a pass over the range, for the failures
+// of a suspect only.
 func (b *Balancer) others(e *entry, now tick) (o others) {
 	t, tier := b.table.Load(), e.state.tier.Load()
 	drawable, out := 0, 0
@@ -80,7 +82,11 @@ func (b *Balancer) others(e *entry, now tick) (o others) {
 			}
 		}
 	}
-	spare := maxEvicted(drawable) - out - 1
+	spare := maxEvicted(drawable)
+	if tier.otherShare() < 1 {
+		spare = drawable / 2
+	}
+	spare -= out + 1
 	for i := range t.entries {
 		s := t.entries[i].state
 		if s == e.state || t.entries[i].Weight <= 0 || s.tier.Load() != tier || phase(s.phase.Load()) != active {

@@ -44,7 +44,7 @@ func TestEachPromiseCanFail(t *testing.T) {
 		notWorse:   one("judged=least-request", "scenarios=hetero"),
 		tailToo:    one("judged=least-request", "scenarios=hetero"),
 		failFast:   one("judged=ewma", "scenarios=failfast"),
-		background: one("error-rate-threshold=1e-6", "scenarios=background", "loads=0.7"),
+		background: one("consecutive-failures=1", "error-rate-threshold=0.5", "scenarios=background", "loads=0.9"),
 		recovered:  one("judged=ewma", "scenarios=recovery"),
 		narrows:    one("endpoint-rate=0", "scenarios=equal", "low-rate=true"),
 		overloaded: one("judged=round-robin", "scenarios=overload"),
