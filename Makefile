@@ -226,6 +226,11 @@ bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy a
 	go run ./sims/dataplane
 	go test -run '^$$' -bench Admission -benchmem ./internal/proxy/ingress
 
+.PHONY: bench-foreign
+bench-foreign: ## answers that another client reads, when services send bytes behind theirs: HAProxy, nginx and the four ways through relays (needs haproxy and nginx)
+	@$(call need,haproxy haproxy) && $(call need,nginx nginx-light)
+	go run ./sims/dataplane -foreign
+
 .PHONY: bench-grpc
 bench-grpc: ## clients of gRPC under four balancing policies, while one server is slow and one fails; 80 s
 	cd adapters/grpc && GOWORK=off go run ./bench

@@ -25,6 +25,10 @@
 //     the relays, not of the command. A second measurement without it shows the noise, and the
 //     last line has the records that were read and dropped.
 //
+// With -foreign the program measures nothing. It counts, for the same proxies and for each way
+// of a request through relays, the clients that read an answer to another one, when services
+// send bytes behind their answers (foreign.go).
+//
 // Rules: all traffic stays on loopback; the program ends every process that it
 // starts; the program needs haproxy, nginx, wrk, h2load and Linux's /proc, and reports an
 // error if one is missing. A failed request spoils the measurement.

@@ -81,29 +81,36 @@ func (f *fleet) stop() {
 	_ = os.RemoveAll(f.dir)
 }
 
-func startFleet(ctx context.Context) (_ *fleet, err error) {
+// newFleet builds the binaries, and prepares a cluster without and one with certificates. The
+// caller must stop the fleet, even after an error.
+func newFleet() (*fleet, error) {
 	dir, err := os.MkdirTemp("", "dataplane")
 	if err != nil {
 		return nil, err
 	}
 	f := &fleet{dir: dir, body: filepath.Join(dir, "body"), others: map[string]*procs.Process{}}
+	if err := procs.Build(".", dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
+		return f, err
+	}
+	f.clear, f.mtls = f.cluster(), f.cluster()
+	return f, f.mtls.Secure(dir)
+}
+
+func startFleet(ctx context.Context) (_ *fleet, err error) {
+	f, err := newFleet()
 	defer func() {
-		if err != nil {
+		if err != nil && f != nil {
 			f.stop()
 		}
 	}()
-	if err := os.WriteFile(f.body, slices.Repeat([]byte("x"), 133), 0o600); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	if err := procs.Build(".", dir, false, "github.com/ringway/ringway/cmd/relay", "github.com/ringway/ringway/cmd/worker"); err != nil {
-		return nil, err
-	}
-	f.clear, f.mtls = f.cluster(), f.cluster()
-	if err := errors.Join(f.mtls.Secure(dir), f.certifySite()); err != nil {
+	if err := errors.Join(os.WriteFile(f.body, slices.Repeat([]byte("x"), 133), 0o600), f.certifySite()); err != nil {
 		return nil, err
 	}
 	if err := f.start(procs.Config{Name: "backends", Binary: self, Env: []string{roleVariable + "=backends"}}); err != nil {

@@ -92,9 +92,11 @@ func start() error {
 	}
 	var o options
 	var only string
+	var foreign bool
 	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured for each kind of traffic")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
 	flag.StringVar(&only, "only", "", "a regular expression: only the kinds of traffic whose name matches")
+	flag.BoolVar(&foreign, "foreign", false, "count the answers that are read by another client, in place of all measurements")
 	flag.Parse()
 	if o.rounds < 1 || o.duration < time.Second {
 		return errors.New("-rounds must be at least 1 and -duration at least 1s")
@@ -103,13 +105,20 @@ func start() error {
 	if o.only, err = regexp.Compile("(?i)" + only); err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	for _, program := range []string{"haproxy", "nginx", "wrk", "h2load"} {
+	programs := []string{"haproxy", "nginx", "wrk", "h2load"}
+	if foreign {
+		programs = programs[:2]
+	}
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("%s is needed: on Debian, apt-get install haproxy nginx-light wrk nghttp2-client: %w", program, err)
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if foreign {
+		return compareForeign(ctx)
+	}
 	return measure(ctx, o)
 }
 

@@ -195,6 +195,26 @@ type Client struct {
 	Hurried bool
 }
 
+// Ready returns nil if the proxy passes an answer of the service on, which nothing follows.
+func (c Client) Ready() error {
+	req, err := http.NewRequest(http.MethodGet, "http://"+c.Addr+ownPath, nil)
+	if err != nil {
+		return err
+	}
+	req.Close = true
+	req.Header.Set("Ringway-Service", c.Name)
+	req.Header.Set(requestField, "ready")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get(answerField) != "ready" {
+		return fmt.Errorf("%s: %s", c.Name, resp.Status)
+	}
+	return nil
+}
+
 // Try sends one pair after the other through a proxy.
 func (s *Service) Try(c Client, rounds int) (n Count) {
 	for round := range rounds {

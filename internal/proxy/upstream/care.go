@@ -18,9 +18,12 @@ const (
 	careTime = 5 * time.Minute
 	// cleanRests is how many long rests without such a byte show that nothing follows.
 	cleanRests = 64
-	// maxResting bounds the connections that rest, so that an endpoint whose answers have no
-	// bodies gets at most this many more connections than requests in flight.
+	// maxResting bounds the connections that have a long rest. Beyond, a connection is closed
+	// after its answer.
 	maxResting = 128
+	// maxShort bounds those that have a short rest. It bounds the cost for an endpoint that has
+	// shown that nothing follows: 1,600 rests a second. Beyond, a connection does not rest.
+	maxShort = 32
 	// Answers with a body are acknowledged immediately for as long as a pool is new, later only
 	// one in a few on each connection. An endpoint may hold back what follows an answer until
 	// that is acknowledged (Nagle's algorithm), which otherwise happens with the next request.
@@ -32,6 +35,7 @@ type care struct {
 	epoch time.Time
 	until atomic.Int64 // when the care ends, after epoch; 0 if it has
 	clean atomic.Int64 // long rests in which nothing came
+	rests atomic.Int64 // the connections that rest
 }
 
 // unasked notes that such bytes have come, on a connection that is then closed.
@@ -64,20 +68,20 @@ func (f *flight) settle() {
 	if f.x.Sidecar {
 		return // sends nothing that it was not asked for, and treats its own service with care
 	}
-	n := f.p.answers.Load()
+	k := &f.p.care
 	f.c.answers++
-	careful := f.p.care.active()
-	rests := careful || bodyless(f.r.Method, f.head.status)
-	if rests || n <= acknowledged || f.c.answers%acknowledgedLater == 0 {
+	careful := k.active()
+	rest := time.Duration(0)
+	switch {
+	case careful || bodyless(f.r.Method, f.head.status) && !k.proven():
+		f.c.long, rest = true, restLong
+	case bodyless(f.r.Method, f.head.status) && k.rests.Load() < maxShort:
+		rest = restShort
+	}
+	if rest > 0 || f.p.answers.Load() <= acknowledged || f.c.answers%acknowledgedLater == 0 {
 		f.c.socket.Acknowledge()
 	}
-	if !rests {
-		return
+	if rest > 0 {
+		f.c.resting = time.Now().Add(rest)
 	}
-	f.c.long = careful || !f.p.care.proven()
-	rest := restShort
-	if f.c.long {
-		rest = restLong
-	}
-	f.c.resting = time.Now().Add(rest)
 }

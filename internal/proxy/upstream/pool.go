@@ -301,16 +301,15 @@ func (p *Pool) endRests() {
 	for n < len(p.resting) && !p.resting[n].rests() {
 		n++
 	}
-	p.wake(n)
-}
-
-// wake makes the n connections idle that have rested longest. The lock is held.
-func (p *Pool) wake(n int) {
+	if n == 0 {
+		return
+	}
 	for _, c := range p.resting[:n] {
 		c.generation = p.generation
 	}
 	p.idle = append(p.idle, p.resting[:n]...)
 	p.resting = slices.Delete(p.resting, 0, n)
+	p.care.rests.Store(int64(len(p.resting)))
 }
 
 // release ends a connection's use: if reusable, it goes to the first waiting request or
@@ -366,13 +365,11 @@ func (p *Pool) keep(c *conn) bool {
 	case !c.rests():
 		c.generation = p.generation
 		p.idle = append(p.idle, c)
-	case len(p.resting) < maxResting:
-		p.resting = append(p.resting, c)
-	case c.long:
+	case c.long && len(p.resting) >= maxResting:
 		return false
-	default: // of an endpoint that is not known to send anything: the oldest has rested enough
-		p.wake(1)
+	default:
 		p.resting = append(p.resting, c)
+		p.care.rests.Store(int64(len(p.resting)))
 	}
 	if !p.cleaning {
 		p.cleaning = true
