@@ -57,7 +57,8 @@ type limitedBody struct {
 	bytes.Buffer
 	path    string
 	call    bool
-	timeout string // grpc-timeout in microseconds
+	timeout string   // grpc-timeout in microseconds
+	secret  []string // names of fields that came never indexed
 }
 
 // settingsAfter is when the settings are sent, work the time for an answer.
@@ -178,7 +179,12 @@ func (c *limitedConn) open(id uint32, frame *http2.MetaHeadersFrame) {
 	if c.away {
 		return
 	}
-	b := &limitedBody{path: frame.PseudoValue("path")}
+	if b := c.bodies[id]; b != nil { // trailers
+		b.secret = append(b.secret, neverIndexed(frame)...)
+		c.answer(id, b)
+		return
+	}
+	b := &limitedBody{path: frame.PseudoValue("path"), secret: neverIndexed(frame)}
 	for _, f := range frame.RegularFields() {
 		switch f.Name {
 		case "content-type":
@@ -239,6 +245,13 @@ func (c *limitedConn) answer(id uint32, b *limitedBody) {
 		if b.call {
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: "content-type", Value: "application/grpc"})
 		}
+		if kind == "secret" || kind == "secret-announced" {
+			_ = c.encoder.WriteField(hpack.HeaderField{Name: "x-seen", Value: strings.Join(b.secret, " ")})
+			_ = c.encoder.WriteField(hpack.HeaderField{Name: "x-answer", Value: "a", Sensitive: true})
+		}
+		if kind == "secret-announced" {
+			_ = c.encoder.WriteField(hpack.HeaderField{Name: "trailer", Value: "x-end"})
+		}
 		_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.list.Bytes(), EndHeaders: true})
 		_ = c.fr.WriteData(id, !b.call, b.Bytes())
 		switch {
@@ -246,6 +259,7 @@ func (c *limitedConn) answer(id uint32, b *limitedBody) {
 			_ = c.fr.WriteRSTStream(id, http2.ErrCodeCancel)
 		case b.call:
 			c.list.Reset()
+			_ = c.encoder.WriteField(hpack.HeaderField{Name: "x-end", Value: "e", Sensitive: true})
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: "0"})
 			_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.list.Bytes(), EndHeaders: true, EndStream: true})
 		}
@@ -438,6 +452,70 @@ func TestACallThatItsServiceCancelsIsCancelledOrOutOfTimeAndNeverUnavailable(t *
 			if len(failures) != calls || len(others) > 0 {
 				t.Errorf("%s: %d of %d calls failed, %d with another status: %q", c.kind, len(failures), calls, len(others), others[:min(1, len(others))])
 			}
+		}
+	})
+}
+
+// neverIndexed returns the names of the fields that came never indexed.
+func neverIndexed(frame *http2.MetaHeadersFrame) (names []string) {
+	for _, f := range frame.RegularFields() {
+		if f.Sensitive {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// RFC 7541 §7.1.3: an intermediary must not index them either.
+func TestAFieldThatArrivesNeverIndexedIsSentOnNeverIndexed(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		for _, path := range []string{"/secret", "/secret-announced"} {
+			f := w.frames(t)
+			f.service = "limit100"
+			list := func(stream uint32, end bool, fields ...hpack.HeaderField) {
+				f.list.Reset()
+				for _, field := range fields {
+					_ = f.WriteField(field)
+				}
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: f.list.Bytes(), EndStream: end, EndHeaders: true})
+			}
+			for stream := uint32(1); stream <= 3; stream += 2 { // the second finds the tables of the first
+				list(stream, false, hpack.HeaderField{Name: ":method", Value: "POST"}, hpack.HeaderField{Name: ":scheme", Value: "http"},
+					hpack.HeaderField{Name: ":authority", Value: "a"}, hpack.HeaderField{Name: ":path", Value: path},
+					hpack.HeaderField{Name: "ringway-service", Value: "limit100"}, hpack.HeaderField{Name: "content-type", Value: "application/grpc"}, hpack.HeaderField{Name: "te", Value: "trailers"},
+					hpack.HeaderField{Name: "trailer", Value: "x-begin"}, hpack.HeaderField{Name: "x-plain", Value: "p"},
+					hpack.HeaderField{Name: "authorization", Value: "secret", Sensitive: true})
+				_ = f.WriteData(stream, false, []byte("\x00\x00\x00\x00\x05hello"))
+				list(stream, true, hpack.HeaderField{Name: "x-begin", Value: "b", Sensitive: true})
+				seen, got := "", ""
+				for ended := false; !ended; {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if head, ok := frame.(*http2.MetaHeadersFrame); ok {
+						for _, field := range head.RegularFields() {
+							if field.Name == "x-seen" {
+								seen = field.Value
+							}
+						}
+						got += strings.Join(neverIndexed(head), " ") + ";"
+						ended = head.StreamEnded()
+					}
+				}
+				if seen != "authorization x-begin" || got != "x-answer;x-end;" {
+					t.Errorf("%s: of the request %q came never indexed, of the answer %q", path, seen, got)
+				}
+			}
+		}
+		// Over HTTP/1.1 none is marked: as in nghttp2, credentials are never indexed.
+		c := w.dial(t)
+		c.say("GET /secret HTTP/1.1\r\nHost: a\r\nRingway-Service: limit100\r\nAuthorization: secret\r\nCookie: a=b\r\nX-Plain: p\r\n\r\n")
+		resp, _, err := c.answer("GET")
+		seen := strings.Fields(resp.Header.Get("X-Seen"))
+		slices.Sort(seen)
+		if err != nil || !slices.Equal(seen, []string{"authorization", "cookie"}) {
+			t.Errorf("HTTP/1.1: %q came never indexed, %v", seen, err)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,6 +108,10 @@ type exchange struct {
 	s    *http2.Stream
 	body streamBody
 
+	// The names of fields that no side may index (RFC 7541 §7.1.3): those of the request and its
+	// trailers that came so, and those of answer that are sent so.
+	secret, answerSecret []string
+
 	answer   http.Header
 	passed   []http2.Field // those of PassField
 	trailers []http2.Field // of the answer
@@ -155,6 +160,7 @@ func (x *exchange) end() {
 		clear(*list)
 		*list = (*list)[:0]
 	}
+	x.secret, x.answerSecret = x.secret[:0], x.answerSecret[:0]
 	x.held = x.held[:0]
 	x.c, x.s, x.tunnel = nil, nil, nil
 	x.status, x.written, x.sent, x.empty, x.declared, x.dated = 0, 0, false, false, "", false
@@ -174,6 +180,9 @@ func (x *exchange) parse() bool {
 	for i := range head.Fields {
 		f := &head.Fields[i]
 		name := http2.CanonicalName(f.Name)
+		if f.Sensitive {
+			x.secret = append(x.secret, name)
+		}
 		if before, ok := x.header[name]; ok && name == "Cookie" { // RFC 9113 §8.2.3
 			before[0] += "; " + f.Value
 			continue
@@ -266,6 +275,13 @@ func (x *exchange) handle() {
 
 func (x *exchange) Header() http.Header { return x.answer }
 
+// NeverIndexed reports whether a field of the request, or of its trailers, must not be indexed
+// where it is sent on.
+func (x *exchange) NeverIndexed(name string) bool { return slices.Contains(x.secret, name) }
+
+// NeverIndex makes a field of Header one that is not indexed, in the head or in the trailers.
+func (x *exchange) NeverIndex(name string) { x.answerSecret = append(x.answerSecret, name) }
+
 // PassField adds a field that package http2 has received to the head of the final answer, in
 // front of those of Header. A handler that passes an answer on needs no map of its fields. If
 // PassField returns false, the field must be added to Header: it has other values there, or is
@@ -337,20 +353,21 @@ func (x *exchange) list(status int) {
 			continue
 		}
 		if !strings.HasPrefix(name, http.TrailerPrefix) {
-			x.fields = appendFields(x.fields, name, values)
+			x.fields = x.appendFields(x.fields, name, values)
 		}
 	}
 }
 
 // appendFields adds the fields with this name, without those that are not valid.
-func appendFields(fields []http2.Field, name string, values []string) []http2.Field {
+func (x *exchange) appendFields(fields []http2.Field, name string, values []string) []http2.Field {
 	if !http1.ValidToken(name) {
 		return fields
 	}
+	secret := slices.Contains(x.answerSecret, name)
 	name = http2.LowerName(name)
 	for _, v := range values {
 		if http1.ValidValue(v) {
-			fields = append(fields, http2.Field{Name: name, Value: v})
+			fields = append(fields, http2.Field{Name: name, Value: v, Sensitive: secret})
 		}
 	}
 	return fields
@@ -442,7 +459,7 @@ func (x *exchange) finish() {
 	}
 	for name, values := range x.answer {
 		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			x.trailers = appendFields(x.trailers, trailer, values)
+			x.trailers = x.appendFields(x.trailers, trailer, values)
 		}
 	}
 	if !x.sent && len(x.trailers) == 0 && x.length < 0 && !x.empty {
@@ -578,6 +595,9 @@ func (b *streamBody) trailers() {
 		name := http2.CanonicalName(f.Name)
 		if values, ok := announced[name]; ok {
 			announced[name] = append(values, f.Value)
+			if f.Sensitive {
+				b.x.secret = append(b.x.secret, name)
+			}
 		}
 	}
 }

@@ -250,7 +250,7 @@ func (s *h2Stream) sendEnd(p []byte) error {
 		}
 		for _, v := range values {
 			if http1.ValidValue(v) {
-				trailers = append(trailers, http2.Field{Name: http2.LowerName(name), Value: v})
+				trailers = append(trailers, http2.Field{Name: http2.LowerName(name), Value: v, Sensitive: s.neverIndexed(name, v)})
 			}
 		}
 	}
@@ -371,14 +371,28 @@ func (s *h2Stream) field(name string, values ...string) error {
 	if !http1.ValidToken(name) {
 		return errBadField
 	}
-	name = http2.LowerName(name)
+	lower := http2.LowerName(name)
 	for _, v := range values {
 		if !http1.ValidValue(v) {
 			return errBadField
 		}
-		s.fields = append(s.fields, http2.Field{Name: name, Value: v})
+		s.fields = append(s.fields, http2.Field{Name: lower, Value: v, Sensitive: s.neverIndexed(name, v)})
 	}
 	return nil
+}
+
+// shortCookie is the length below which a cookie can be guessed from sizes, as nghttp2 has it.
+const shortCookie = 20
+
+// neverIndexed reports whether a field of the request is sent so that no side indexes it (RFC
+// 7541 §7.1.3). A client over HTTP/2 has decided that itself. Over HTTP/1.1 none can, so the
+// rule is that of nghttp2.
+func (s *h2Stream) neverIndexed(name, value string) bool {
+	if s.r.ProtoMajor == 1 {
+		return name == "Authorization" || name == "Cookie" && len(value) < shortCookie
+	}
+	client, ok := s.w.(interface{ NeverIndexed(name string) bool })
+	return ok && client.NeverIndexed(name)
 }
 
 // informational passes a 1xx answer to the client.
@@ -398,6 +412,7 @@ func (s *h2Stream) informational(head *http2.Head) {
 		}
 		h[name] = append(h[name], f.Value)
 		added = append(added, name)
+		s.markSecret(name, f)
 	}
 	s.w.WriteHeader(head.Status)
 	for _, name := range added {
@@ -490,6 +505,8 @@ type fieldPasser interface {
 	// PassField adds a field to the head of the final answer. If it returns false, the field must
 	// be added to Header.
 	PassField(http2.Field) bool
+	// NeverIndex marks a field of Header, by its canonical name, as one that is not indexed.
+	NeverIndex(name string)
 	// AddTrailer adds a field behind the body.
 	AddTrailer(http2.Field)
 }
@@ -506,9 +523,18 @@ func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
 		if name := http2.CanonicalName(f.Name); s.keeps(name) && !w.PassField(f) {
 			h := s.w.Header()
 			h[name] = append(h[name], f.Value)
+			s.markSecret(name, f)
 		}
 	}
 	return true
+}
+
+// markSecret keeps a field of the answer out of the indexes of the client's connection if the
+// endpoint has done so.
+func (s *h2Stream) markSecret(name string, f http2.Field) {
+	if w, ok := s.w.(fieldPasser); ok && f.Sensitive {
+		w.NeverIndex(name)
+	}
 }
 
 // fill adds the fields of the answer to h. One slice holds all value lists.
@@ -521,6 +547,7 @@ func (s *h2Stream) fill(h http.Header, head *http2.Head) {
 			continue
 		}
 		values[i] = f.Value
+		s.markSecret(name, *f)
 		if name == "Trailer" {
 			if values[i] = s.x.keptNames(f.Value); values[i] == "" {
 				continue
