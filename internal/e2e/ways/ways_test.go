@@ -290,12 +290,35 @@ func TestTheFieldsOfProxyAuthenticationPassBothWays(t *testing.T) {
 func TestTrailersCarryNoFieldThatIsForTheRelayOrTheHead(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		c := w.dial(t)
-		c.say("POST /ok HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nTransfer-Encoding: chunked\r\nTrailer: Ringway-Hop, Checksum\r\n\r\n3\r\nabc\r\n0\r\nRingway-Hop: 7\r\nAuthorization: poison\r\nChecksum: kept\r\n\r\n")
-		if resp, body, err := c.answer("POST"); err != nil || body != "ok" {
-			t.Fatalf("%v %q, %v", resp.StatusCode, body, err)
+		for value, announced := range map[string]string{"announced": "Trailer: Ringway-Hop, Checksum\r\n", "unannounced": ""} {
+			c.say("POST /ok HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nTransfer-Encoding: chunked\r\n%s\r\n3\r\nabc\r\n0\r\nRingway-Hop: 7\r\nAuthorization: poison\r\nChecksum: %s\r\n\r\n", announced, value)
+			if resp, body, err := c.answer("POST"); err != nil || body != "ok" {
+				t.Fatalf("%v %q, %v", resp.StatusCode, body, err)
+			}
+			if !w.service.got("Checksum: " + value) {
+				t.Errorf("the service did not get the %s trailer", value)
+			}
 		}
-		if w.service.got("poison") || w.service.got("Ringway-Hop: 7") || !w.service.got("Checksum: kept") {
-			t.Error("the trailers that the service got are not those that it may get")
+		h2 := w.frames(t)
+		for i, size := range []int{0, 3, 30_000} {
+			value, stream := fmt.Sprintf("over HTTP/2 behind %d bytes", size), uint32(2*i+1)
+			h2.request(t, stream, false, "POST", "/ok")
+			for ; size > 0; size -= min(size, 10_000) {
+				_ = h2.WriteData(stream, false, make([]byte, min(size, 10_000)))
+			}
+			h2.list.Reset()
+			for _, f := range [][2]string{{"ringway-hop", "7"}, {"authorization", "poison"}, {"checksum", value}} {
+				_ = h2.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+			}
+			if err := h2.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: h2.list.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
+				t.Fatal(err)
+			}
+			if status, _, reset := h2.answer(t, stream, ""); status != "200" || reset || !w.service.got("Checksum: "+value) {
+				t.Errorf("%s: %s, reset %v, or the service did not get the trailer", value, status, reset)
+			}
+		}
+		if w.service.got("poison") || w.service.got("Ringway-Hop: 7") {
+			t.Error("the service got trailers that it may not get")
 		}
 		c.say("GET /trailers HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n\r\n")
 		resp, body, err := c.answer("GET")

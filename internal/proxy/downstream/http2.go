@@ -588,16 +588,18 @@ func (b *streamBody) noContinue() {
 	b.expected = false
 }
 
-// trailers gives the trailers that were announced to the request, as net/http does.
+// trailers gives the trailers to the request, as over HTTP/1.1. Unlike net/http it also gives
+// those that were not announced: an announcement is optional (RFC 9110 §6.6.2).
 func (b *streamBody) trailers() {
-	announced := b.x.req.Trailer
+	r := b.x.req
 	for _, f := range b.x.s.Trailers() {
+		if r.Trailer == nil {
+			r.Trailer = make(http.Header)
+		}
 		name := http2.CanonicalName(f.Name)
-		if values, ok := announced[name]; ok {
-			announced[name] = append(values, f.Value)
-			if f.Sensitive {
-				b.x.secret = append(b.x.secret, name)
-			}
+		r.Trailer[name] = append(r.Trailer[name], f.Value)
+		if f.Sensitive {
+			b.x.secret = append(b.x.secret, name)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (messa
 		b.stop()
 		source.read = 0
 	}}
-	s := &sender{body: b, trailer: in.Trailer, x: x, chunked: in.ContentLength < 0, c: &conn{Conn: sink{out}}}
+	s := &sender{body: b, r: in, x: x, chunked: in.ContentLength < 0, c: &conn{Conn: sink{out}}}
 	err = s.run()
 	return out.message, b, err
 }

@@ -300,7 +300,7 @@ func appendBody(t *testing.T, message []byte, in *http.Request, x *Exchange, bod
 		return append(message, body...)
 	}
 	var sent bytes.Buffer
-	s := &sender{body: &clientBody{body: io.NopCloser(bytes.NewReader(body)), length: noLength}, trailer: in.Trailer, x: x, chunked: true, c: &conn{Conn: sink{&sent}}}
+	s := &sender{body: &clientBody{body: io.NopCloser(bytes.NewReader(body)), length: noLength}, r: in, x: x, chunked: true, c: &conn{Conn: sink{&sent}}}
 	if err := s.run(); err != nil {
 		t.Fatal(err)
 	}

@@ -260,7 +260,7 @@ func (f *flight) send() *Error {
 	}
 	f.sender = &sender{
 		body: newClientBody(f.w, r, &f.progress), c: f.c,
-		trailer: r.Trailer, x: f.x, chunked: length < 0,
+		r: r, x: f.x, chunked: length < 0,
 	}
 	if expect {
 		return f.awaitContinue()

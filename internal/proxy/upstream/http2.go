@@ -25,6 +25,7 @@ type h2Stream struct {
 	s      *http2.Stream
 	fields []http2.Field // of the request
 	small  []byte        // the body, if it is sent at once
+	one    [1]byte       // for the read that finds its end
 	body   *clientBody   // nil if there is none, or it is sent at once
 	sent   chan struct{} // closed at the end of the goroutine that sends the body
 	asked  chan struct{} // closed when the body is asked for; nil if it is sent unasked, and afterwards
@@ -197,8 +198,8 @@ func (s *h2Stream) readSmall(n int) error {
 	if err := s.progress.readInline(s.r.Body, s.small, s.c.p); err != nil {
 		return err
 	}
-	if len(s.r.Trailer) > 0 {
-		if _, err := s.r.Body.Read(make([]byte, 1)); err != io.EOF { // it brings the trailers
+	if _, there := s.r.Body.(buffering); there || len(s.r.Trailer) > 0 {
+		if _, err := s.r.Body.Read(s.one[:]); err != io.EOF { // it brings the trailers
 			return errTooLong
 		}
 	}

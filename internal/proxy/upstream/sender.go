@@ -25,8 +25,8 @@ var sendBuffers = sync.Pool{New: func() any {
 type sender struct {
 	body    *clientBody
 	c       *conn
-	trailer http.Header // complete after the end of the body
-	x       *Exchange   // decides which trailers are dropped
+	r       *http.Request // has the trailers after the end of the body, also those that were not announced
+	x       *Exchange     // decides which trailers are dropped
 	chunked bool
 	done    chan struct{}
 	sent    bool // the whole body was sent; valid after done
@@ -85,7 +85,7 @@ func (s *sender) end(buf []byte) error {
 		return nil
 	}
 	b := headWriter{buf: append(buf[:0], "0\r\n"...)}
-	for name, values := range s.trailer {
+	for name, values := range s.r.Trailer {
 		if !s.x.sendsTrailer(name) {
 			continue
 		}
