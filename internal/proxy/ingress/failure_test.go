@@ -56,3 +56,30 @@ func TestTheMessageOfACallHasNoBytesThatGRPCForbids(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// Packets of this relay are lost: its requests fail or wait, whatever their service does.
+func TestARelayThatReachesTooFewMembersBlamesItselfAndNotTheService(t *testing.T) {
+	for _, c := range []struct {
+		reason   string
+		inFlight int
+		code     wire.Code
+		text     string
+	}{
+		{"", 10, wire.CodeNoEndpoint, "no worker offers this service"},
+		{"hardly reaches any worker", 10, wire.CodeNoEndpoint, "this relay reaches too few"},
+		{"", 0, wire.CodeOverloaded, "as many as it takes"},
+		{"hardly reaches any worker", 0, wire.CodeNotReady, "this relay reaches too few"},
+	} {
+		h := New(Config{
+			Self: "r1", Services: lookups{known(t, "echo"), 0, new(int)}, Unreached: func() string { return c.reason }, Epoch: time.Now(),
+			Requests: Requests{Timeout: time.Second, MaxAttempts: 3, MaxInFlight: c.inFlight, ExposeRouteHeaders: true}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set(wire.ServiceHeader, "echo")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if body := w.Body.String(); w.Code != 503 || !strings.Contains(body, string(c.code)) || !strings.Contains(body, c.text) || !strings.Contains(body, c.reason) {
+			t.Errorf("%+v: %d %s", c, w.Code, body)
+		}
+	}
+}

@@ -37,6 +37,9 @@ type Config struct {
 	// Informed reports whether a service that Services lacks is really offered by no worker.
 	// Default: always true.
 	Informed func() bool
+	// Unreached returns why this relay reaches too few workers or relays, see
+	// routing.Router.Unreached. Default: always empty.
+	Unreached func() string
 	// Epoch is the zero of selection.Instant, as in the router. Required.
 	Epoch time.Time
 	// Requests are the settings of single requests.
@@ -158,6 +161,9 @@ func New(cfg Config) *Handler {
 	if cfg.Unreachable == nil {
 		cfg.Unreachable = func(advertise.Endpoint) {}
 	}
+	if cfg.Unreached == nil {
+		cfg.Unreached = func() string { return "" }
+	}
 	if cfg.Informed == nil {
 		cfg.Informed = func() bool { return true }
 	}
@@ -263,13 +269,29 @@ func (t *try) refuseUnknown(name string, informed bool) {
 
 // exceeds answers a request that exceeds a limit of the service.
 func (t *try) exceeds(service *routing.Service, code wire.Code, text string) {
+	f := failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter}
+	if code == wire.CodeOverloaded && t.handler.blameRelay(&f) {
+		f.Code = wire.CodeNotReady
+	}
 	metrics := t.handler.cfg.Metrics.of(service)
-	metrics.rejected(code)
+	metrics.rejected(f.Code)
 	metrics.refused.Add(1)
 	if t.handler.cfg.Hop {
 		metrics.forwardedEnded(true)
 	}
-	t.answerRefusal(failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter})
+	t.answerRefusal(f)
+}
+
+// blameRelay makes f name this relay, in place of the service, while this relay reaches too
+// few members. It reports whether that is so.
+func (h *Handler) blameRelay(f *failure) bool {
+	reason := h.cfg.Unreached()
+	if reason == "" {
+		return false
+	}
+	f.detail = f.details() + "; this relay " + reason
+	f.Text = "this relay reaches too few of the members that it should, and is not ready: ask another relay"
+	return true
 }
 
 func (t *try) answerRefusal(f failure) {

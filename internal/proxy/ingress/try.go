@@ -657,6 +657,10 @@ func (t *try) answerBadRequest(a attempt, now time.Duration) {
 }
 
 func (t *try) answer(f failure, now time.Duration) {
+	switch f.Code {
+	case wire.CodeUpstreamFailed, wire.CodeTimeout, wire.CodeNoEndpoint:
+		t.handler.blameRelay(&f)
+	}
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "caller", t.caller(), "err", f.details(), "attempts", f.Attempts)
 	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
 	if f.Code == wire.CodeTimeout {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -33,16 +34,18 @@ type Pool struct {
 	care    care        // HTTP/1.1 only
 	reached atomic.Bool // TCP only: the last dial succeeded
 
-	mu       sync.Mutex // guards the fields below; held for a few instructions only
-	closed   bool
-	inFlight int
-	dials    uint64
-	reused   uint64
-	idle     []*conn // the newest last; the newest is used first
-	resting  []*conn // not idle yet, for what may follow their answers; that which rests longest first
-	busy     []*conn
-	watched  []*progress   // the exchanges in flight
-	drained  chan struct{} // closed when closed and nothing is in flight
+	mu        sync.Mutex // guards the fields below; held for a few instructions only
+	closed    bool
+	inFlight  int
+	dials     uint64
+	ended     uint64
+	undialled uint64
+	reused    uint64
+	idle      []*conn // the newest last; the newest is used first
+	resting   []*conn // not idle yet, for what may follow their answers; that which rests longest first
+	busy      []*conn
+	watched   []*progress   // the exchanges in flight
+	drained   chan struct{} // closed when closed and nothing is in flight
 
 	dialling int
 	// HTTP/1.1 only: see waiting.go.
@@ -80,8 +83,10 @@ type Stats struct {
 	// connections that are being opened.
 	Waiting, Dialling int
 	// Dials counts the connections opened, Reused the requests that found a warm one,
-	// Answers the final response heads.
-	Dials, Reused, Answers uint64
+	// Answers the final response heads, Ended the exchanges that have ended.
+	Dials, Reused, Answers, Ended uint64
+	// Undialled counts the connections that were not opened although nothing refused them.
+	Undialled uint64
 }
 
 // NewPool checks cfg and returns a pool without connections. It starts no goroutine.
@@ -199,6 +204,11 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 		case late: // the request's deadline did not pass, so its error must not be wrapped
 			e.Err = fmt.Errorf("%w %v", errDialLate, p.cfg.DialTimeout)
 		}
+		if context.Cause(ctx) == nil && !errors.Is(err, syscall.ECONNREFUSED) && e.Exhausted() == "" {
+			p.mu.Lock()
+			p.undialled++
+			p.mu.Unlock()
+		}
 		return nil, e
 	}
 	p.mu.Lock()
@@ -231,6 +241,7 @@ func (p *Pool) leave(g *progress) {
 	p.mu.Lock()
 	p.inFlight--
 	if g != nil {
+		p.ended++
 		last := len(p.watched) - 1
 		moved := p.watched[last]
 		p.watched[g.slot], moved.slot = moved, g.slot
@@ -520,7 +531,7 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	s := Stats{
 		Open: len(p.idle) + len(p.resting) + len(p.busy), Idle: len(p.idle) + len(p.resting), InFlight: p.inFlight,
-		Waiting: len(p.waiting), Dialling: p.dialling, Dials: p.dials, Reused: p.reused, Answers: p.answers.Load(),
+		Waiting: len(p.waiting), Dialling: p.dialling, Dials: p.dials, Reused: p.reused, Answers: p.answers.Load(), Ended: p.ended, Undialled: p.undialled,
 	}
 	p.mu.Unlock()
 	switch {
