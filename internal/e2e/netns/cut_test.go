@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -142,4 +143,50 @@ func TestARelayThatIsCutOffIsNotReadyAndRecovers(t *testing.T) {
 	again.more(t, 100)
 	wellServed(t, again.stop())
 	wellServed(t, l.stop())
+}
+
+// Of a relay that loses most packets, a request or an answer comes through now and then.
+func TestARelayThatLosesMostPacketsIsNotReadyUntilItsNetworkHeals(t *testing.T) {
+	losses, watched := []int{80}, 10*time.Second
+	if long() {
+		losses, watched = []int{80, 95}, 2*time.Minute
+	}
+	for _, percent := range losses {
+		t.Run(fmt.Sprint(percent, " percent"), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 3, 3)
+			lossy := f.Relays[0]
+			l := f.startLoad(t, f.Relays...)
+			l.more(t, 100)
+			began := time.Now()
+			f.lose(f.of[lossy.ID], percent)
+			procs.Await(t, "it is not ready, and says that it reaches no worker or few", func() bool {
+				ok, reasons := f.ready(lossy)
+				return !ok && strings.Contains(strings.Join(reasons, " "), "reaches")
+			})
+			t.Logf("not ready after %v", time.Since(began).Round(time.Millisecond))
+			for end := time.Now().Add(watched); time.Now().Before(end); time.Sleep(50 * time.Millisecond) { // watches a state
+				if ok, _ := f.ready(lossy); ok {
+					t.Errorf("ready %v after the loss began", time.Since(began).Round(time.Millisecond))
+				}
+				for _, r := range f.Relays[1:] {
+					if ok, reasons := f.ready(r); !ok {
+						t.Errorf("%s is not ready, although it loses nothing: %q", r.ID, reasons)
+					}
+				}
+				if t.Failed() {
+					break
+				}
+			}
+			f.heal()
+			f.becomesWhole(healing)
+			after := time.Now()
+			l.more(t, 100)
+			for _, r := range l.stop() {
+				if r.err != nil && (r.began.After(after) || r.through != lossy.ID) {
+					t.Fatalf("failed through %s: %v", r.through, r.err)
+				}
+			}
+		})
+	}
 }

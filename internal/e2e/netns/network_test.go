@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,14 @@ func (n *network) isolate(h *host) {
 		}
 	}
 	n.drop([]*host{h}, others)
+}
+
+// lose drops a share of the IP packets from and to a host, in percent.
+func (n *network) lose(h *host, percent int) {
+	n.t.Helper()
+	for _, way := range []string{"iifname", "oifname"} {
+		n.must("nft", "add", "rule", "bridge", n.bridge(), "cut", way, h.link, "ether", "type", "ip", "numgen", "random", "mod", "100", "<", strconv.Itoa(percent), "drop")
+	}
 }
 
 // down takes the link of a host down: others learn soon that it is unreachable.
