@@ -30,6 +30,7 @@ type Settings struct {
 	Datacenter, Region   string
 	GossipAddr           string
 	AdvertiseAddr        string
+	privateIP            func() (string, error) // for tests; nil is that of this host
 	AdminAddr            string
 	Join                 []string
 	AdminHosts           []string
@@ -126,8 +127,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.String(set, &s.Region, settings.Spec{Name: "region", Group: identity, Usage: "region this member runs in"})
 	settings.Address(set, &s.GossipAddr, settings.Spec{Name: "gossip-addr", Group: network, Placeholder: "IP:PORT",
 		Usage: "address for gossip, TCP and UDP"})
-	settings.String(set, &s.AdvertiseAddr, settings.Spec{Name: "advertise-addr", Group: network, Placeholder: "IP:PORT", DefaultText: "the gossip address",
-		Usage: "gossip address the other members reach this one at"})
+	settings.String(set, &s.AdvertiseAddr, settings.Spec{Name: "advertise-addr", Group: network, Placeholder: "HOST[:PORT]", DefaultText: "the gossip address, or a private address of this host if gossip listens on every interface",
+		Usage: "gossip address the other members reach this one at; a name is looked up at the start; without a port it has that of the gossip address"})
 	settings.AddressOrSocket(set, &s.AdminAddr, settings.Spec{Name: "admin-addr", Group: network, Placeholder: "IP:PORT|unix:PATH",
 		Usage: "address of the admin API; a unix socket is for the user of this process alone"})
 	settings.Strings(set, &s.Join, settings.Spec{Name: "join", Group: network, Placeholder: "HOST[:PORT]",
@@ -240,13 +241,13 @@ func (s *Settings) checkAddresses() []settings.Problem {
 	bind, err := ListenAddr(s.GossipAddr)
 	if err != nil {
 		problems = append(problems, settings.Problem{Setting: "gossip-addr", Reason: err.Error(), Allowed: "IP:port"})
-	} else if bind.Addr().IsUnspecified() && s.AdvertiseAddr == "" {
+	} else if bind.Addr().IsUnspecified() && bind.Port() == 0 && s.AdvertiseAddr == "" {
 		problems = append(problems, settings.Problem{Setting: "advertise-addr", Related: []string{"gossip-addr"},
-			Reason: "gossip listens on every interface, so the other members need an address", Allowed: "the IP:port that the other members reach this one at"})
+			Reason: "gossip listens on every interface and at any port, so the other members need an address", Allowed: "the IP:port that the other members reach this one at"})
 	}
 	if s.AdvertiseAddr != "" {
-		if a, err := netip.ParseAddrPort(s.AdvertiseAddr); err != nil || a.Addr().IsUnspecified() || a.Port() == 0 {
-			problems = append(problems, settings.Problem{Setting: "advertise-addr", Reason: "no other host can reach this address", Allowed: "the IP:port that the other members reach this one at"})
+		if _, err := s.parseAdvertised(bind); err != nil {
+			problems = append(problems, settings.Problem{Setting: "advertise-addr", Reason: err.Error(), Allowed: "the address or name that the other members reach this one at, with a port unless it is that of --gossip-addr"})
 		}
 	}
 	return problems
@@ -393,7 +394,7 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 	cfg := membership.Config{
 		Cluster: s.Cluster, Environment: s.Environment, ID: id, Role: s.Role,
 		Datacenter: s.Datacenter, Region: s.Region,
-		BindAddr: bind.String(), AdvertiseAddr: s.AdvertiseAddr, Seeds: s.Join, Version: Version(),
+		BindAddr: bind.String(), Seeds: s.Join, Version: Version(),
 		MaxMembers: s.MaxMembers, MaxNewMembers: s.MaxNewMembers,
 		Logger: logger, Registerer: reg,
 	}
@@ -404,6 +405,12 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 	})
 	if err != nil {
 		return cfg, err
+	}
+	if cfg.AdvertiseAddr, err = s.advertised(bind, cfg.Resolver); err != nil {
+		return cfg, err
+	}
+	if s.AdvertiseAddr == "" && cfg.AdvertiseAddr != "" {
+		logger.Info("gossip listens on every interface: this member announces a private address of this host; --advertise-addr sets another", "addr", cfg.AdvertiseAddr)
 	}
 	if s.TLSCert != "" {
 		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA, Denied: s.TLSDenyFile},

@@ -116,13 +116,13 @@ func (s *Settings) checkServices() []settings.Problem {
 	file := servicesFile{path: s.ServicesFile}
 	imported, err := file.read()
 	if len(problems) == 0 {
-		for _, err := range each(s.reach().check(services)) {
+		for _, err := range each(s.reach(s.GossipReach()).check(services)) {
 			problems = append(problems, settings.Problem{Setting: serviceSetting, Reason: err.Error()})
 		}
 	}
 	errs := each(err)
 	if all := append(services, imported...); len(errs)+len(problems) == 0 {
-		errs = append(each(checkTogether(all)), each(s.reach().check(all))...)
+		errs = append(each(checkTogether(all)), each(s.reach(s.GossipReach()).check(all))...)
 	}
 	for _, err := range errs {
 		problems = append(problems, settings.Problem{Setting: "services-file", Value: s.ServicesFile, Reason: err.Error()})
@@ -150,6 +150,11 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	services, err := s.services()
 	if err != nil {
 		return Config{}, err
+	}
+	if s.GossipReach() == "" { // it is known only now
+		if err := s.reach(members.AdvertiseAddr).check(services); err != nil {
+			return Config{}, err
+		}
 	}
 	roots, err := s.ServiceRoots()
 	if err != nil {

@@ -32,13 +32,13 @@ func (s *Settings) SidecarAddress() string {
 // rules for these addresses.
 type reach struct {
 	rules   advertise.Rules
-	gossip  string // the address at which other members reach this one
+	gossip  string // the address at which other members reach this one; empty: not known yet
 	sidecar string // the address of the sidecar, empty without one
 }
 
-// reach returns the reach of the settings.
-func (s *Settings) reach() reach {
-	r := reach{rules: s.Rules(), gossip: cmp.Or(s.AdvertiseAddr, s.GossipAddr)}
+// reach returns the reach of the settings for the address of gossip that others use.
+func (s *Settings) reach(gossip string) reach {
+	r := reach{rules: s.Rules(), gossip: gossip}
 	if s.TLSCert != "" {
 		r.sidecar = s.SidecarAddress()
 	}
@@ -55,6 +55,9 @@ func (r reach) check(services []Service) error {
 			if bound, err := netip.ParseAddrPort(r.sidecar); err == nil {
 				address = node.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
 			}
+		}
+		if r.gossip == "" {
+			continue
 		}
 		if err := r.rules.CheckOffer(address, r.gossip); err != nil {
 			problems = append(problems, fmt.Errorf("service %q: %w", s.Name, err))
