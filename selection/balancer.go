@@ -16,6 +16,7 @@ type Balancer struct {
 	table     atomic.Pointer[table]
 	medians   atomic.Uint64 // float32 median latency M, float32 median average report
 	headroom  atomic.Uint32 // float32 h; see headroomOf
+	overdue   atomic.Int32  // ticks; see view
 	rand      func() uint64 // nil means math/rand/v2
 	redraws   int
 	alpha     float32
@@ -62,6 +63,7 @@ func NewBalancer(cfg Config) (*Balancer, error) {
 		whole:     newTierHealth(),
 	}
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
+	b.overdue.Store(math.MaxInt32)
 	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
 	return b, nil
 }
@@ -164,6 +166,7 @@ func (b *Balancer) Refresh(now Instant) {
 		changed = true
 	}
 	b.effective.follow(b.flow(t), now, b.cfg.EndpointRate)
+	b.overdue.Store(b.effective.overdue(len(t.near.drawn)))
 	shape := b.effective.shape(&b.cfg, len(t.entries))
 	if changed || shape != t.shape {
 		b.table.Store(newTable(t.entries, t.byID, shape))

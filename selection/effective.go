@@ -49,12 +49,15 @@ func (w *effectiveRange) follow(f flow, now Instant, perEndpoint float64) {
 		w.at, w.since, w.started = now, now, true
 		return
 	}
-	if elapsed <= 0 || perEndpoint == 0 {
+	if elapsed <= 0 {
 		return
 	}
 	seconds := time.Duration(elapsed).Seconds()
 	w.rate += (float64(f.sent)/seconds - w.rate) * (1 - math.Exp(-seconds/rateMemory.Seconds()))
 	w.at = now
+	if perEndpoint == 0 {
+		return
+	}
 	wanted := max(f.inFlight, int(min(math.Ceil(w.rate/perEndpoint), math.MaxInt32)))
 	if wanted >= w.size && w.size > 0 {
 		w.size, w.widest, w.since = wanted, 0, now
@@ -68,6 +71,14 @@ func (w *effectiveRange) follow(f flow, now Instant, perEndpoint float64) {
 		w.size = max(w.widest, 1)
 	}
 	w.widest, w.since = wanted, now
+}
+
+// overdue returns after how many ticks without an answer one of n endpoints is overdue.
+func (w *effectiveRange) overdue(n int) int32 {
+	if after := float64(n) / (w.rate * overdueShare) * float64(ticksPerSecond); after < maxAge {
+		return int32(after)
+	}
+	return math.MaxInt32 // never: there is hardly a request
 }
 
 // shape returns the shape of a table of n endpoints.

@@ -45,7 +45,9 @@ type Candidate struct {
 	State  State
 	// Latency is the latency used by the score: the estimate, relaxed towards the median
 	// of the range if it is bad and no request waits; the median if there is no estimate;
-	// and at least half of the time for which requests have waited for any answer.
+	// and at least half of the time for which requests have waited for any answer. It is a
+	// quarter of that while the endpoint is good and idle and has had no answer for three
+	// times the mean time between two requests to an endpoint, so that a request tries it.
 	Latency time.Duration
 	// Queue is the expected number of requests ahead of this one.
 	Queue float64

@@ -66,11 +66,11 @@ type others struct {
 }
 
 // others returns the figures of the other endpoints of the tier of e. It leaves out as many
-// endpoints that look broken themselves as may be evicted in addition to e: otherwise the
-// endpoints of a third that fails would excuse each other. While another tier can take the
-// traffic that is half of the tier: all may be evicted then, but of a minority that is well
-// it is not sure that the others are at fault. It is a pass over the range, for the failures
-// of a suspect only.
+// endpoints that look broken themselves, by two failures in a row or by their share, as may
+// be evicted in addition to e: otherwise the endpoints of a third that fails would excuse
+// each other. While another tier can take the traffic that is half of the tier: all may be
+// evicted then, but if most fail, the tier as a whole must fail more than another. It is a
+// pass over the range, for the failures of a suspect only.
 func (b *Balancer) others(e *entry, now tick) (o others) {
 	t, tier := b.table.Load(), e.state.tier.Load()
 	drawable, out := 0, 0
@@ -94,7 +94,7 @@ func (b *Balancer) others(e *entry, now tick) (o others) {
 		}
 		failures, requests := s.decayedCounts(now)
 		consecutive := s.consecutive.Load()
-		if spare > 0 && b.suspect(consecutive, failures, requests) {
+		if spare > 0 && (consecutive > 1 || b.surely(failures, requests)) {
 			spare--
 			continue
 		}

@@ -375,7 +375,7 @@ func (b *Balancer) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
 	return view{
 		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
-		headroom: math.Float32frombits(b.headroom.Load()),
+		headroom: math.Float32frombits(b.headroom.Load()), overdue: b.overdue.Load(),
 	}
 }
 

@@ -1,0 +1,93 @@
+package selection
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// quick answers like a worker that is never busy, in a millisecond on average.
+func (r *rig) quick(string, Instant) (time.Duration, Outcome) {
+	return time.Duration(0.7 * math.Exp(0.8*r.rng.NormFloat64()) * float64(ms)), Success.WithLoad(0)
+}
+
+// Queues do not differ at these rates, so that only the estimates decide, which are wrong
+// by chance.
+func TestEveryGoodEndpointGetsAFifthOfItsShareInEachMinuteHoweverFewRequestsThereAre(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		rate float64
+	}{{2, 5}, {2, 50}, {3, 5}, {6, 5}, {6, 50}, {6, 500}, {12, 50}, {30, 50}, {30, 500}} {
+		r := newRig(t, DefaultConfig())
+		r.update(rangeOf(c.n))
+		for minute := range 4 {
+			got := r.drive(load{c.rate, time.Minute, r.quick})
+			for _, e := range rangeOf(c.n) {
+				if of := got.shares[e.ID] * float64(c.n); of < 0.2 {
+					t.Errorf("%+v, minute %d: %s gets %.2f of its share", c, minute, e.ID, of)
+				}
+			}
+		}
+	}
+}
+
+// A third of the range is three times slower: single requests try these.
+func TestSlowEndpointsGetSingleRequestsHoweverFewRequestsThereAre(t *testing.T) {
+	for _, rate := range []float64{50, 500} {
+		r := newRig(t, DefaultConfig())
+		r.update(rangeOf(6))
+		got := r.drive(load{rate, 4 * time.Minute, func(id string, now Instant) (time.Duration, Outcome) {
+			took, o := r.quick(id, now)
+			if id < "w2" {
+				took *= 3
+			}
+			return took, o
+		}})
+		for _, id := range []string{"w0", "w1"} {
+			if n := got.shares[id] * float64(got.total); n < 10 || n > 240*0.5 && got.shares[id] > 0.02 {
+				t.Errorf("at %v requests/s %s gets %.0f requests of %d in 4 minutes", rate, id, n, got.total)
+			}
+		}
+	}
+}
+
+func TestAnEndpointThatReturnsHasItsShareAfterTenSeconds(t *testing.T) {
+	for _, evicted := range []bool{false, true} { // it kept its place in the range
+		for _, rate := range []float64{5, 50, 500} {
+			const trials = 12
+			r := newRig(t, DefaultConfig())
+			r.update(rangeOf(6))
+			share := 0.0
+			for range trials {
+				r.drive(load{rate, 20 * time.Second, r.quick})
+				if evicted {
+					r.drive(load{rate, 2 * time.Second, func(id string, now Instant) (time.Duration, Outcome) {
+						if id == "w5" {
+							return ms, Failure
+						}
+						return r.quick(id, now)
+					}})
+				} else {
+					r.update(rangeOf(5))
+					r.drive(load{rate, 10 * time.Second, r.quick})
+					r.update(rangeOf(6))
+				}
+				first := true
+				back := func(id string, now Instant) (time.Duration, Outcome) {
+					took, o := r.quick(id, now)
+					if id == "w5" && first { // it needs a new connection
+						took, first = took+20*ms, false
+					}
+					return took, o
+				}
+				r.drive(load{rate, 10 * time.Second, back})
+				share += r.drive(load{rate, 10 * time.Second, back}).shares["w5"] * 6 / trials
+			}
+
+			if share < 0.5 {
+				t.Errorf("evicted %t, at %v requests/s: %s", evicted, rate, fmt.Sprintf("%.2f of its share from the tenth to the twentieth second", share))
+			}
+		}
+	}
+}
