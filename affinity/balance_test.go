@@ -301,7 +301,7 @@ func TestLoadIsEqualOverDatacentersThatShareRelays(t *testing.T) {
 // Pinned to the last bit, so that relays of two builds and of two processors agree on who
 // connects to which worker, and on whether weights can be found.
 func TestRendezvousIsPinned(t *testing.T) {
-	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(5), Workers: someWorkers(8), Strategy: affinity.Rendezvous})
+	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(5), Workers: someWorkers(8), Strategy: affinity.Rendezvous, IndexSource: affinity.IndexRank})
 	assignments, err := p.Assignments(2)
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ func Example() {
 	// Output:
 	// the worker ring: w3 w6 w7 w1 w5 w4 w2
 	// relay-c connects to [0..7) of 7 (all): w3 w6 w7 w1 w5 w4 w2, giving each 0.143 of its traffic
-	// relay-a connects to [0..7) of 7 (all): w7 w1 w5 w4 w2 w3 w6, giving each 0.143 of its traffic
-	// relay-b connects to [0..7) of 7 (all): w4 w2 w3 w6 w7 w1 w5, giving each 0.143 of its traffic
+	// relay-b connects to [0..7) of 7 (all): w7 w1 w5 w4 w2 w3 w6, giving each 0.143 of its traffic
+	// relay-a connects to [0..7) of 7 (all): w4 w2 w3 w6 w7 w1 w5, giving each 0.143 of its traffic
 	// every worker has 3 relays; 21 connections in all
 }
 
@@ -68,10 +68,10 @@ func ExamplePlan() {
 	}
 	fmt.Println()
 	// Output:
-	// relay-d [0..4) of 7: w3 0.190 w6 0.274 w7 0.274 w1 0.262
-	// relay-c [1..6) of 7: w6 0.202 w7 0.202 w1 0.190 w5 0.202 w4 0.202
-	// relay-a [3..0) of 7: w1 0.262 w5 0.274 w4 0.274 w2 0.190
-	// relay-e [4..1) of 7: w5 0.238 w4 0.238 w2 0.190 w3 0.333
+	// relay-c [0..4) of 7: w3 0.190 w6 0.274 w7 0.274 w1 0.262
+	// relay-d [1..6) of 7: w6 0.202 w7 0.202 w1 0.190 w5 0.202 w4 0.202
+	// relay-e [3..0) of 7: w1 0.262 w5 0.274 w4 0.274 w2 0.190
+	// relay-a [4..1) of 7: w5 0.238 w4 0.238 w2 0.190 w3 0.333
 	// relay-b [6..3) of 7: w2 0.333 w3 0.190 w6 0.238 w7 0.238
 	// load: w3 0.714 w6 0.714 w7 0.714 w1 0.714 w5 0.714 w4 0.714 w2 0.714
 }

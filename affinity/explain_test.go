@@ -12,7 +12,7 @@ import (
 // threeDatacenters has a datacenter with all it needs (fra), one in the same region with too
 // few workers (par), and a remote one with too few relays (nyc).
 func threeDatacenters() affinity.PlanConfig {
-	cfg := affinity.PlanConfig{Service: "billing", RelaysPerService: 20}
+	cfg := affinity.PlanConfig{Service: "billing", RelaysPerService: 20, IndexSource: affinity.IndexRank}
 	for _, dc := range []struct {
 		name, region    string
 		relays, workers int
@@ -30,7 +30,7 @@ func threeDatacenters() affinity.PlanConfig {
 
 func TestExplainGivesReasons(t *testing.T) {
 	flat := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(8), Skip: []string{"relay-7"},
-		RelaysPerService: 5, Workers: someWorkers(20)})
+		RelaysPerService: 5, Workers: someWorkers(20), IndexSource: affinity.IndexRank})
 	small := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(2), Workers: someWorkers(2)})
 	placed := mustPlan(t, threeDatacenters())
 	hashed := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(8), Workers: someWorkers(20), Strategy: affinity.Rendezvous})
@@ -103,8 +103,8 @@ func TestExplainAgreesWithThePlan(t *testing.T) {
 }
 
 func TestTheRingIsDrawn(t *testing.T) {
-	small := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(5), Workers: someWorkers(12)})
-	large := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(30), RelaysPerService: 30, Workers: someWorkers(1000)})
+	small := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(5), Workers: someWorkers(12), IndexSource: affinity.IndexRank})
+	large := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(30), RelaysPerService: 30, Workers: someWorkers(1000), IndexSource: affinity.IndexRank})
 	got := small.Draw("relay-1", "worker-3") + large.Draw(large.Affine()[7], "") + mustPlan(t, threeDatacenters()).Draw("r-fra-1", "w-nyc-2") +
 		small.Draw("relay-99", "worker-3")
 	const want = `billing: ring of 12 workers, 5 relays (home)

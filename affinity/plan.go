@@ -73,6 +73,9 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.WholeRange {
+		cfg.Minimums.PeersPerWorker = max(cfg.Minimums.PeersPerWorker, len(relays))
+	}
 	p := &Plan{
 		service: cfg.Service, skip: slices.Clone(cfg.Skip), workers: ids, minimums: cfg.Minimums, strategy: cfg.Strategy,
 		relayPlaces:  placesOf(len(relays), func(i int) Place { return relays[i].Place }),

@@ -1,16 +1,18 @@
 package affinity
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/ringway/ringway/ring"
 )
 
 const (
-	// DefaultRelaysPerService is the number of relays that serve one service (k),
-	// the same as Hyperbahn's.
-	DefaultRelaysPerService = 10
+	// AutoRelays lets the plan compute the number of relays that serve the service; see
+	// [PlanConfig.RelaysPerService].
+	AutoRelays = 0
 
 	// DefaultPeersPerTier is the number of workers below which a relay also serves workers
 	// outside its datacenter. Three leave two to choose from when one fails.
@@ -38,9 +40,21 @@ type PlanConfig struct {
 	// with different orders would leave workers without connections.
 	WorkersOrdered bool
 
-	// RelaysPerService is the number of affine relays: 1 or more, 0 for
-	// [DefaultRelaysPerService]. In a smaller fleet every relay serves the service.
+	// RelaysPerService is the number of affine relays (k): [AutoRelays], the default, or a
+	// number, which is raised to Minimums.PeersPerWorker if it is lower. In a smaller fleet
+	// every relay serves the service.
+	//
+	// AutoRelays stands for 10 relays, for as many as leave each about 16 workers, or for
+	// the whole fleet, whichever is in between: a large service needs the connections and
+	// the processors of all relays, and then most requests reach a relay that serves it.
+	// Above 16, k is one of few numbers (18, 20, … 30, 32, 36, … 60, 64, 72, …) and below
+	// the size of the fleet: a relay that is left over replaces one that leaves, and all
+	// others keep their ranges.
 	RelaysPerService int
+
+	// WholeRange connects every affine relay to every worker, for strategies and cookies
+	// that can name any of them. AutoRelays then stands for 10.
+	WholeRange bool
 
 	// Minimums defaults to [DefaultMinimums] when it is the zero value.
 	Minimums Minimums
@@ -50,7 +64,7 @@ type PlanConfig struct {
 	// more, 0 for [DefaultPeersPerTier].
 	PeersPerTier int
 
-	// IndexSource defaults to [IndexRank].
+	// IndexSource defaults to [IndexSlot].
 	IndexSource IndexSource
 
 	// Strategy defaults to [Projection].
@@ -72,24 +86,53 @@ func (c *PlanConfig) complete() error {
 	if c.Minimums == (Minimums{}) {
 		c.Minimums = DefaultMinimums
 	}
-	for _, setting := range []struct {
-		name     string
-		value    *int
-		standard int
-	}{
-		{"relays per service", &c.RelaysPerService, DefaultRelaysPerService},
-		{"peers per tier", &c.PeersPerTier, DefaultPeersPerTier},
-	} {
-		if *setting.value < 0 {
-			return fmt.Errorf("affinity: service %q: %s %d: allowed are 1 or more, or 0 for the default of %d",
-				c.Service, setting.name, *setting.value, setting.standard)
-		}
-		if *setting.value == 0 {
-			*setting.value = setting.standard
+	if c.RelaysPerService < 0 {
+		return fmt.Errorf("affinity: service %q: relays per service %d: allowed are 1 or more, or 0 for an automatic number",
+			c.Service, c.RelaysPerService)
+	}
+	if c.PeersPerTier < 0 {
+		return fmt.Errorf("affinity: service %q: peers per tier %d: allowed are 1 or more, or 0 for the default of %d",
+			c.Service, c.PeersPerTier, DefaultPeersPerTier)
+	}
+	c.PeersPerTier = cmp.Or(c.PeersPerTier, DefaultPeersPerTier)
+	shape := Shape{Relays: len(c.Relays), Workers: len(c.Workers), Minimums: c.Minimums}
+	if c.WholeRange {
+		shape.PeersPerWorker = max(shape.PeersPerWorker, len(c.Relays))
+	}
+	return c.named(shape.validate())
+}
+
+// serving returns k for a number of relays to choose from.
+func (c *PlanConfig) serving(relays int) int {
+	k := max(c.RelaysPerService, c.Minimums.PeersPerWorker)
+	if c.RelaysPerService == AutoRelays {
+		k = autoLeast
+		if !c.WholeRange {
+			k = step(min(relays, max(k, c.Minimums.PeersPerWorker*len(c.Workers)/autoWorkers)))
 		}
 	}
-	shape := Shape{Relays: min(c.RelaysPerService, len(c.Relays)), Workers: len(c.Workers), Minimums: c.Minimums}
-	return c.named(shape.validate())
+	return min(k, relays)
+}
+
+const (
+	// autoLeast is the number of relays of a small service. Hyperbahn has the same.
+	autoLeast = 10
+	// autoWorkers is how many workers a relay of a large service connects to, at least.
+	// The balancer needs about that many to choose from, and fewer relays would mean more
+	// requests that take a hop. See docs/decisions/0045-as-many-relays-as-a-service-needs.md
+	// for the measurements of both numbers.
+	autoWorkers = 16
+)
+
+// step returns n up to 16, and above it the largest number below n of the form a·2^e with
+// 8 <= a <= 15. Fleets often have a round number of relays, such as 32, 50 or 96. There,
+// a relay that leaves must not change the step.
+func step(n int) int {
+	if n <= 16 {
+		return n
+	}
+	drop := bits.Len(uint(n-1)) - 4
+	return (n - 1) >> drop << drop
 }
 
 func (c *PlanConfig) named(err error) error {
@@ -116,8 +159,8 @@ func (c *PlanConfig) affine() ([]Relay, error) {
 		return nil, c.named(fmt.Errorf("%w to choose from: all %d are on the skip list: take one off it", ErrNoRelays, len(c.Relays)))
 	}
 	// Slots are needed if they define the index, or to choose k of more relays.
-	if c.IndexSource == IndexSlot || c.RelaysPerService < len(ids) {
-		ids = slotHolders(c.Service, c.RelaysPerService, ids)
+	if k := c.serving(len(ids)); c.IndexSource == IndexSlot || k < len(ids) {
+		ids = slotHolders(c.Service, k, ids)
 		if c.IndexSource == IndexRank {
 			ids = ring.Order(c.Service, ids)
 		}
@@ -203,24 +246,24 @@ func parseStrategy(text string) (Strategy, error) {
 type IndexSource string
 
 const (
-	// IndexRank uses the relay's position among the affine relays in ring order. One relay
-	// more or less shifts the ranges of all.
-	IndexRank IndexSource = "rank"
-
-	// IndexSlot uses the number of the slot that the relay holds (see [Slots]). A relay
-	// that is replaced changes only its own range. Recommended from about twenty relays.
+	// IndexSlot uses the number of the slot that the relay holds. A relay that is replaced
+	// changes only its own range.
 	IndexSlot IndexSource = "slot"
+
+	// IndexRank uses the relay's position among the affine relays in ring order, as
+	// Hyperbahn does. One relay more or less shifts the ranges of all.
+	IndexRank IndexSource = "rank"
 )
 
-// parseIndexSource accepts "rank" and "slot", and "" for the default, rank.
+// parseIndexSource accepts "slot" and "rank", and "" for the default, slot.
 func parseIndexSource(text string) (IndexSource, error) {
 	switch source := IndexSource(text); source {
 	case "":
-		return IndexRank, nil
-	case IndexRank, IndexSlot:
+		return IndexSlot, nil
+	case IndexSlot, IndexRank:
 		return source, nil
 	}
-	return "", fmt.Errorf("affinity: index source %q: allowed are %q and %q", text, IndexRank, IndexSlot)
+	return "", fmt.Errorf("affinity: index source %q: allowed are %q and %q", text, IndexSlot, IndexRank)
 }
 
 // Bounds on [Minimums]. With fewer than three relays, a worker has a single connection

@@ -148,7 +148,7 @@ func TestAPlanIsItsShapeWithNames(t *testing.T) {
 
 func TestBothIndexSourcesPickTheSameRelays(t *testing.T) {
 	for _, relays := range []int{1, 5, 10, 11, 40} {
-		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(relays), Workers: someWorkers(20)}
+		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(relays), RelaysPerService: 10, Workers: someWorkers(20), IndexSource: affinity.IndexRank}
 		byRank := mustPlan(t, cfg).Affine()
 		cfg.IndexSource = affinity.IndexSlot
 		bySlot := mustPlan(t, cfg).Affine()
@@ -299,7 +299,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"weight", func(c *affinity.PlanConfig) { c.Workers[2].Weight = 101 }, "weight 101", nil},
 		{"negative weight", func(c *affinity.PlanConfig) { c.Workers[2].Weight = -1 }, "weight -1", nil},
 		{"strategy", func(c *affinity.PlanConfig) { c.Strategy = "modulo" }, `"projection" and "rendezvous"`, nil},
-		{"index source", func(c *affinity.PlanConfig) { c.IndexSource = "ordinal" }, `"rank" and "slot"`, nil},
+		{"index source", func(c *affinity.PlanConfig) { c.IndexSource = "ordinal" }, `"slot" and "rank"`, nil},
 	} {
 		cfg := good()
 		c.change(&cfg)
@@ -335,8 +335,13 @@ func TestServiceNames(t *testing.T) {
 
 // Pinned, so that relays of two builds agree on the connections.
 func TestThePlanIsPinned(t *testing.T) {
-	p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(4), Workers: someWorkers(6)})
-	if got, want := fmt.Sprint(p.Affine(), p.Workers()), "[relay-1 relay-2 relay-0 relay-3] [worker-1 worker-2 worker-3 worker-0 worker-5 worker-4]"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	for source, want := range map[affinity.IndexSource]string{
+		affinity.IndexSlot: "[relay-3 relay-1 relay-2 relay-0] [worker-1 worker-2 worker-3 worker-0 worker-5 worker-4]",
+		affinity.IndexRank: "[relay-1 relay-2 relay-0 relay-3] [worker-1 worker-2 worker-3 worker-0 worker-5 worker-4]",
+	} {
+		p := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(4), Workers: someWorkers(6), IndexSource: source})
+		if got := fmt.Sprint(p.Affine(), p.Workers()); got != want {
+			t.Errorf("%s: got  %s\nwant %s", source, got, want)
+		}
 	}
 }

@@ -132,3 +132,58 @@ func TestSlotsArePinned(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// The number of relays of a service follows from the members alone, so that all relays agree.
+func TestAServiceHasAsManyRelaysAsItNeeds(t *testing.T) {
+	for _, c := range []struct {
+		relays, workers, k int
+		whole              bool
+		want               int
+	}{
+		{relays: 3, workers: 20, want: 3},    // all of a small fleet
+		{relays: 50, workers: 12, want: 10},  // few workers need no more
+		{relays: 300, workers: 64, want: 12}, // 16 workers for each relay
+		{relays: 300, workers: 20_000, want: 288},
+		{relays: 300, workers: 500, want: 88},
+		{relays: 16, workers: 20_000, want: 16},
+		{relays: 32, workers: 20_000, want: 30}, // some are left over
+		{relays: 31, workers: 20_000, want: 30},
+		{relays: 300, workers: 20_000, whole: true, want: 10},
+		{relays: 300, workers: 20_000, k: 40, want: 40},
+		{relays: 300, workers: 20_000, k: 1, want: 3}, // never below the relays of a worker
+		{relays: 2, workers: 20, k: 1, want: 2},
+	} {
+		plan := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(c.relays), Workers: someWorkers(c.workers), RelaysPerService: c.k, WholeRange: c.whole})
+		if got := len(plan.Affine()); got != c.want {
+			t.Errorf("%+v: %d relays serve the service, want %d", c, got, c.want)
+		}
+		if coverage := plan.Coverage(); c.whole && coverage.Connections != c.want*c.workers {
+			t.Errorf("%+v: %d connections, want each relay connected to each worker", c, coverage.Connections)
+		}
+	}
+}
+
+// A fleet of a usual size keeps its ranges when one of its relays leaves for good.
+func TestARelayThatLeavesChangesNoRangeButOne(t *testing.T) {
+	for _, relays := range []int{20, 30, 32, 40, 50, 64, 96, 100, 128, 200, 256, 300} {
+		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(relays), Workers: someWorkers(20 * relays)}
+		before := mustPlan(t, cfg)
+		gone := before.Affine()[0]
+		cfg.Relays = slices.DeleteFunc(cfg.Relays, func(r affinity.Relay) bool { return r.ID == gone })
+		after := mustPlan(t, cfg)
+		if len(after.Affine()) != len(before.Affine()) {
+			t.Errorf("%d relays: %d serve the service, and %d after one has left", relays, len(before.Affine()), len(after.Affine()))
+			continue
+		}
+		moved := 0
+		for i, relay := range after.Affine() {
+			if before.Affine()[i] != relay {
+				moved++
+			}
+		}
+		// The relay that takes the slot may leave its own to the next one.
+		if moved > 6 {
+			t.Errorf("%d relays: %d of %d ranges have another relay after one has left", relays, moved, len(after.Affine()))
+		}
+	}
+}
