@@ -10,10 +10,6 @@ import (
 )
 
 const (
-	// AutoRelays lets the plan compute the number of relays that serve the service; see
-	// [PlanConfig.RelaysPerService].
-	AutoRelays = 0
-
 	// DefaultPeersPerTier is the number of workers below which a relay also serves workers
 	// outside its datacenter. Three leave two to choose from when one fails.
 	DefaultPeersPerTier = 3
@@ -40,20 +36,14 @@ type PlanConfig struct {
 	// with different orders would leave workers without connections.
 	WorkersOrdered bool
 
-	// RelaysPerService is the number of affine relays (k): [AutoRelays], the default, or a
-	// number, which is raised to Minimums.PeersPerWorker if it is lower. In a smaller fleet
+	// RelaysPerService is the number of affine relays (k): 0, the default, for [AutoRelays], or
+	// a number, which is raised to Minimums.PeersPerWorker if it is lower. In a smaller fleet
 	// every relay serves the service.
-	//
-	// AutoRelays stands for 10 relays, for as many as leave each about 16 workers, or for
-	// the whole fleet, whichever is in between: a large service needs the connections and
-	// the processors of all relays, and then most requests reach a relay that serves it.
-	// Above 16, k is one of few numbers (18, 20, … 30, 32, 36, … 60, 64, 72, …) and below
-	// the size of the fleet: a relay that is left over replaces one that leaves, and all
-	// others keep their ranges.
 	RelaysPerService int
 
 	// WholeRange connects every affine relay to every worker, for strategies and cookies
-	// that can name any of them. AutoRelays then stands for 10.
+	// that can name any of them. The automatic number of relays is then 10 at most: more
+	// would need as many more connections.
 	WholeRange bool
 
 	// Minimums defaults to [DefaultMinimums] when it is the zero value.
@@ -102,25 +92,35 @@ func (c *PlanConfig) complete() error {
 	return c.named(shape.validate())
 }
 
-// serving returns k for a number of relays to choose from.
+// serving returns the number of affine relays, of a number of relays to choose from.
 func (c *PlanConfig) serving(relays int) int {
-	k := max(c.RelaysPerService, c.Minimums.PeersPerWorker)
-	if c.RelaysPerService == AutoRelays {
-		k = autoLeast
-		if !c.WholeRange {
-			k = step(min(relays, max(k, c.Minimums.PeersPerWorker*len(c.Workers)/autoWorkers)))
-		}
+	switch {
+	case c.RelaysPerService != 0:
+		return min(relays, max(c.RelaysPerService, c.Minimums.PeersPerWorker))
+	case c.WholeRange:
+		return min(relays, autoLeast)
 	}
-	return min(k, relays)
+	return AutoRelays(relays, len(c.Workers), c.Minimums)
+}
+
+// AutoRelays returns how many of the relays of a fleet serve a service with a number of
+// workers, unless a number is set: 10, as many as leave each about 16 workers, or the whole
+// fleet, whichever is in between. A large service needs the connections and the processors
+// of all relays, and then most requests reach a relay that serves it.
+//
+// Above 16 the result is one of few numbers (18, 20, … 30, 32, 36, … 60, 64, 72, …) and
+// below the size of the fleet: a relay that is left over replaces one that leaves, and all
+// others keep their ranges.
+func AutoRelays(relays, workers int, minimums Minimums) int {
+	return step(min(relays, max(autoLeast, minimums.PeersPerWorker, minimums.PeersPerWorker*workers/autoWorkers)))
 }
 
 const (
-	// autoLeast is the number of relays of a small service. Hyperbahn has the same.
+	// autoLeast is the number of relays of a small service, as in Hyperbahn.
 	autoLeast = 10
-	// autoWorkers is how many workers a relay of a large service connects to, at least.
-	// The balancer needs about that many to choose from, and fewer relays would mean more
-	// requests that take a hop. See docs/decisions/0045-as-many-relays-as-a-service-needs.md
-	// for the measurements of both numbers.
+	// autoWorkers is how many workers a relay of a large service connects to, at least: the
+	// balancer needs about that many to choose from. With fewer relays, more requests would
+	// take a hop.
 	autoWorkers = 16
 )
 

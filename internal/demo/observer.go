@@ -154,7 +154,7 @@ func retries(body io.Reader) (uint64, error) {
 // relay is ready, knows all workers and relays, and is connected to all that the plan
 // assigns to it.
 func missing(views []relayView, workers int) string {
-	affine := min(len(views), affinity.DefaultRelaysPerService)
+	affine := affinity.AutoRelays(len(views), workers, affinity.DefaultMinimums)
 	for _, v := range views {
 		switch {
 		case v.Silent != nil:

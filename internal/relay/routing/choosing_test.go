@@ -152,7 +152,6 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 }
 
 func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
 	cfg := affinity.PlanConfig{Service: "echo", RelaysPerService: 9}
 	for i := range 12 {
 		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("r", i), Place: affinity.Place{Datacenter: fmt.Sprint("dc", i%3), Region: fmt.Sprint("region", i%2)}})
@@ -162,17 +161,15 @@ func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testin
 	}
 	for _, s := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
 		cfg.Strategy = s
-		for name, all := range map[string]bool{strategy.Stable: true, strategy.P2C: false, "a cookie": true} {
-			if cfg.Minimums = c.minimums(strategy.Default(name), "", len(cfg.Relays)); name == "a cookie" {
-				cfg.Minimums = c.minimums(strategy.Default(strategy.P2C), "sid", len(cfg.Relays))
-			}
+		for _, all := range []bool{true, false} {
+			cfg.WholeRange = all
 			plan, err := affinity.NewPlan(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i := range plan.Affine() {
 				if assignments, err := plan.Assignments(i); err != nil || (len(assignments) == 20) != all {
-					t.Errorf("%s, %s: relay %d has %d of 20 workers, %v", s, name, i, len(assignments), err)
+					t.Errorf("%s, whole range %v: relay %d has %d of 20 workers, %v", s, all, i, len(assignments), err)
 				}
 			}
 		}

@@ -84,7 +84,6 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
-	minimums := r.choosing.minimums(spec, cookie, len(r.fleet.relays)+len(r.fleet.absent))
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)
@@ -106,7 +105,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		plan, err := peering.Plan(affinity.PlanConfig{
 			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: r.cfg.Plans.Skip[s.Name],
-			RelaysPerService: relaysPerService, Minimums: minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
+			RelaysPerService: relaysPerService, WholeRange: cookie != "" || needsWholeRange(spec.Name),
+			Minimums: r.cfg.Plans.Minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
 			IndexSource: r.cfg.Plans.IndexSource, Strategy: r.cfg.Plans.Strategy,
 		}, absent)
 		if err != nil {
@@ -319,7 +319,6 @@ const (
 // choosing decides on the strategy of every service. Only the router's goroutine calls it.
 type choosing struct {
 	cfg      ChoosingConfig
-	least    affinity.Minimums // of every plan
 	logger   *slog.Logger
 	metrics  *strategy.Metrics
 	problems *prometheus.CounterVec
@@ -334,7 +333,7 @@ func newChoosing(cfg Config) (*choosing, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &choosing{cfg: cfg.Choosing, least: cfg.Plans.Minimums, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c := &choosing{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = series.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
 	series.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
 	c.policies = series.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
@@ -378,16 +377,6 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 		return spec, api.FromSetting
 	}
 	return strategy.Default(strategy.P2C), api.FromDefault
-}
-
-// minimums returns the minimums for a plan of the service. Every relay is connected to
-// every worker if the strategy or a session cookie requires it.
-func (c *choosing) minimums(spec strategy.Spec, cookie string, relays int) affinity.Minimums {
-	m := c.least
-	if cookie != "" || needsWholeRange(spec.Name) {
-		m.PeersPerWorker = max(m.PeersPerWorker, relays)
-	}
-	return m
 }
 
 // apply sets the strategy of a service unless the service already uses it.

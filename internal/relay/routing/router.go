@@ -115,7 +115,7 @@ type Config struct {
 // its default.
 type PlanConfig struct {
 	// RelaysPerService is for services whose workers do not ask for a number of relays; see
-	// Votes.
+	// Votes. Default affinity.AutoRelays.
 	RelaysPerService int
 	// MaxRelaysPerService bounds the number that workers can ask for. Default 64.
 	MaxRelaysPerService int
@@ -132,11 +132,10 @@ func DefaultPlanConfig() PlanConfig { return PlanConfig{}.WithDefaults() }
 
 // WithDefaults fills in the default of every field that is zero.
 func (c PlanConfig) WithDefaults() PlanConfig {
-	c.RelaysPerService = cmp.Or(c.RelaysPerService, affinity.DefaultRelaysPerService)
 	c.MaxRelaysPerService = cmp.Or(c.MaxRelaysPerService, DefaultMaxRelaysPerService)
 	c.Minimums = cmp.Or(c.Minimums, affinity.DefaultMinimums)
 	c.PeersPerTier = cmp.Or(c.PeersPerTier, affinity.DefaultPeersPerTier)
-	c.IndexSource = cmp.Or(c.IndexSource, affinity.IndexRank)
+	c.IndexSource = cmp.Or(c.IndexSource, affinity.IndexSlot)
 	c.Strategy = cmp.Or(c.Strategy, affinity.Projection)
 	return c
 }
