@@ -241,7 +241,7 @@ func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
 		{Name: "min-peers-per-worker", Value: fmt.Sprint(p.Minimums.PeersPerWorker)},
 		{Name: "min-peers-per-relay", Value: fmt.Sprint(p.Minimums.PeersPerRelay)},
 		{Name: "min-peers-per-tier", Value: fmt.Sprint(p.PeersPerTier)},
-		{Name: "relays-per-service", Value: fmt.Sprint(p.RelaysPerService)},
+		{Name: "relays-per-service", Value: formatCount(p.RelaysPerService)},
 		{Name: "max-relays-per-service", Value: fmt.Sprint(p.MaxRelaysPerService)},
 		{Name: "index-source", Value: string(p.IndexSource)},
 		{Name: "strategy", Value: string(p.Strategy)},

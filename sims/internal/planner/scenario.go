@@ -36,11 +36,11 @@ func New() scenario.Scenario {
 			whole("slots", "requests that a worker serves at a time", "requests", queueing.Slots, 1, 100_000),
 			whole("services", "services, each with an equal part of workers and rate", "services", 1, 1, 5000),
 			whole("relays", "relays, 0 for as few as possible", "relays", 0, 0, mostRelays),
-			whole("relays-per-service", "relays that serve a service, 0 to search", "relays", 0, 0, 1000),
+			whole("relays-per-service", "relays that serve a service, 0 to search, from the automatic number on", "relays", 0, 0, 1000),
 			whole("m", "relays per worker, at least; 0 to search", "relays", 0, 0, 100),
 			whole("p", "workers per relay, at least; 0 to search", "workers", 0, 0, 1000),
 			{Name: "strategy", Help: "how ranges are cut", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
-			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexRank), OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
+			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexSlot), OneOf: []string{string(affinity.IndexSlot), string(affinity.IndexRank)}},
 			whole("clients", "client connections of the whole fleet", "connections", 10_000, 0, 100_000_000),
 			{Name: "changes", Help: "records that change in the whole fleet", Unit: "changes/min", Default: 30.0, Min: 0.0, Max: 1e6},
 			{Name: "tls", Help: "whether gossip streams run over mutual TLS", Default: true},
@@ -168,7 +168,7 @@ func answer(r *scenario.Run, q *question, o *option, found bool) {
 		Name: "answer", Title: fmt.Sprintf("%d relays answer %s requests/s of %d workers within %v", o.relays, scenario.Number(q.rate), q.workers, q.p99),
 		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "value", Digits: 1}, {Name: "unit"}, {Name: "why"}},
 	})
-	t.Note = fmt.Sprintf("relay run --relays-per-service %d --min-peers-per-worker %d --min-peers-per-relay %d, on every relay; --strategy %s --index-source %s.", o.perService, o.m, o.p, q.strategy, q.index)
+	t.Note = fmt.Sprintf("relay run --relays-per-service %s --min-peers-per-worker %d --min-peers-per-relay %d, on every relay; --strategy %s --index-source %s.", o.numbered(), o.m, o.p, q.strategy, q.index)
 	if !found {
 		t.Title = fmt.Sprintf("No fleet answers %s requests/s of %d workers within %v and keeps the limits; this one is nearest", scenario.Number(q.rate), q.workers, q.p99)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ringway/ringway/affinity"
@@ -20,13 +21,17 @@ const (
 	hop = 2.6
 )
 
-// all is the k of a fleet in which every relay serves every service.
-const all = mostRelays
+const (
+	// all is the k of a fleet in which every relay serves every service.
+	all = mostRelays
+	// auto is the default k of the relays.
+	auto = 0
+)
 
-// What is tried: first every k in place of all relays, then with the best of them every m in
-// place of the default, and every p that makes ranges longer.
+// What is tried: first the automatic k, all relays and every other k, then with the best of
+// them every m in place of the default, and every p that makes ranges longer.
 var (
-	perService = []int{affinity.DefaultRelaysPerService, 20, 40}
+	perService = []int{all, 10, 20, 40}
 	perWorker  = []int{4, 5, 7, 10, 15}
 	perRelay   = []int{5, 10, 20, 30}
 )
@@ -37,7 +42,7 @@ type settings struct{ k, m, p int }
 // option is one fleet.
 type option struct {
 	settings
-	relays, perService int    // perService is k, or the number of relays if that is less
+	relays, perService int    // perService is how many relays serve a service
 	why                string // the reason for the number of relays
 	cost               capacity.Cost
 	served             float64  // services that a relay serves, on average
@@ -79,12 +84,16 @@ func (o *option) verdict(q *question, best *option) string {
 
 // option returns a fleet with its cost, without its p99.
 func (q *question) option(relays int, s settings) (*option, error) {
-	o := &option{settings: s, relays: relays, perService: min(s.k, relays), p50: math.NaN(), p99: math.NaN()}
+	minimums := affinity.Minimums{PeersPerWorker: s.m, PeersPerRelay: s.p}
+	o := &option{settings: s, relays: relays, perService: min(max(s.k, s.m), relays), p50: math.NaN(), p99: math.NaN()}
+	if s.k == auto {
+		o.perService = affinity.AutoRelays(relays, q.workers/q.services, minimums)
+	}
 	o.served = float64(q.services*o.perService) / float64(relays)
 	var err error
 	o.cost, err = capacity.Fleet{
 		Relays: relays, Workers: q.workers, Services: q.services, RelaysPerService: o.perService,
-		Minimums: affinity.Minimums{PeersPerWorker: s.m, PeersPerRelay: s.p}, Strategy: q.strategy, IndexSource: q.index,
+		Minimums: minimums, Strategy: q.strategy, IndexSource: q.index,
 		Requests: q.rate, Latency: q.mean, Clients: q.clients, Changes: q.changes, TLS: q.tls,
 	}.Cost()
 	if err != nil {
@@ -100,7 +109,7 @@ func (q *question) option(relays int, s settings) (*option, error) {
 		}
 	}
 	if o.perService <= s.m {
-		o.over, o.few = append(o.over, fmt.Sprintf("%d relays for m = %d: each is connected to all workers, and none can be lost", o.perService, s.m)), s.k > s.m
+		o.over, o.few = append(o.over, fmt.Sprintf("%d relays for m = %d: each is connected to all workers, and none can be lost", o.perService, s.m)), s.k == auto || s.k > s.m
 	}
 	limit("CPU of a relay when one is lost", 100*o.cpu/q.cores, 100*q.load, "%", true)
 	limit("descriptors of a relay", o.cost.RelayDescriptors, mostDescriptors*q.descriptors, "descriptors", true)
@@ -159,11 +168,19 @@ func (q *question) fewest(s settings) (*option, error) {
 	return o, nil
 }
 
+// numbered returns k as the setting of a relay.
+func (s settings) numbered() string {
+	if s.k == auto {
+		return "auto"
+	}
+	return strconv.Itoa(s.k)
+}
+
 // options returns the fleets of all numbers of relays per service and of all minimums, with
 // their p99.
 func (q *question) options(r *scenario.Run) ([]*option, error) {
 	defaults := affinity.DefaultMinimums
-	first := settings{cmp.Or(q.perService, all), cmp.Or(q.m, defaults.PeersPerWorker), cmp.Or(q.p, defaults.PeersPerRelay)}
+	first := settings{max(q.perService, auto), cmp.Or(q.m, defaults.PeersPerWorker), cmp.Or(q.p, defaults.PeersPerRelay)}
 	try := []settings{first}
 	if q.services > 1 && q.perService == 0 {
 		for _, k := range perService {

@@ -44,11 +44,11 @@ func New() scenario.Scenario {
 			whole("workers", "workers of the fleet", "workers", 10_000, 1, 100_000),
 			whole("services", "services", "services", 50, 1, 5_000),
 			whole("services-per-worker", "services that a worker offers", "services", 1, 1, 100),
-			whole("relays-per-service", "relays that serve a service (k)", "relays", affinity.DefaultRelaysPerService, 1, 1000),
+			whole("relays-per-service", "relays that serve a service (k), 0 for the automatic number", "relays", 0, 0, 1000),
 			whole("m", "relays per worker, at least", "relays", affinity.DefaultMinimums.PeersPerWorker, affinity.LeastPeersPerWorker, 100),
 			whole("p", "workers per relay, at least", "workers", affinity.DefaultMinimums.PeersPerRelay, affinity.LeastPeersPerRelay, 1000),
 			{Name: "strategy", Help: "how ranges are cut", Default: string(affinity.Projection), OneOf: []string{string(affinity.Projection), string(affinity.Rendezvous)}},
-			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexRank), OneOf: []string{string(affinity.IndexRank), string(affinity.IndexSlot)}},
+			{Name: "index", Help: "where the index of a relay comes from", Default: string(affinity.IndexSlot), OneOf: []string{string(affinity.IndexSlot), string(affinity.IndexRank)}},
 			whole("slack", "places outside the range at which a connection is kept", "places", slack, 0, 1000),
 			{Name: "requests", Help: "requests of the whole fleet", Unit: "requests/s", Default: 50_000.0, Min: 0.0, Max: 1e9},
 			{Name: "latency", Help: "mean time that a worker needs for a request", Default: 25 * time.Millisecond, Min: time.Microsecond, Max: time.Hour},
@@ -101,6 +101,7 @@ func run(r *scenario.Run) error {
 		Name: "process", Title: fmt.Sprintf("%d relays, %d workers, %d services: one process", f.relays, f.workers, f.services),
 		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "fewest", Digits: 1}, {Name: "mean", Digits: 1}, {Name: "most", Digits: 1}, {Name: "unit"}, {Name: "formula"}},
 	})
+	t.Add("relays of a service", c.ofService.least, c.ofService.mean(), c.ofService.most, "relays", "affinity.AutoRelays, or the setting")
 	t.Add("services that a relay serves", c.served.least, c.served.mean(), c.served.most, "services", "affinity.Slots, k slots for each service")
 	t.Add("workers of a relay", c.ofRelay.least, c.ofRelay.mean(), c.ofRelay.most, "connections", "affinity.Plan, added up over services")
 	t.Add("full mesh", nil, float64(f.workers), nil, "connections", "W")
@@ -149,7 +150,7 @@ func run(r *scenario.Run) error {
 	r.Require(scenario.Measurement{Promise: detection, Value: g.detect.Seconds(), Bound: r.Duration("detect").Seconds(), Where: fmt.Sprintf("N = %d", f.members())})
 	r.Check(draining, r.Duration("drain").Seconds()/g.spread.Seconds(), fmt.Sprintf("drain %v, a change needs %v", r.Duration("drain"), g.spread))
 	r.Check(busy, inUse, "")
-	r.Check(redundancy, float64(min(f.perService, f.relays)-f.m), fmt.Sprintf("k = %d, R = %d, m = %d", f.perService, f.relays, f.m))
+	r.Check(redundancy, c.ofService.least-float64(f.m), fmt.Sprintf("k = %.0f, R = %d, m = %d", c.ofService.least, f.relays, f.m))
 	draw(r, f, factors, sizes)
 	return nil
 }
@@ -237,12 +238,14 @@ func (s spread) mean() float64 { return float64(s.sum) / float64(s.n) }
 // connections holds the connections of all services together.
 type connections struct {
 	served, ofRelay, ofWorker spread
+	ofService                 spread // relays that serve it
 }
 
 // connect plans every service and adds up the connections.
 func (f fleet) connect() (connections, error) {
 	relays := model.New(f.relays, 0).RelayIDs()
 	served, ofRelay, ofWorker := make([]int, f.relays), make([]int, f.relays), make([]int, f.workers)
+	var ofService []int
 	// Workers offer the services in turn, so that all services have about equally many
 	// workers.
 	offered := make([][]int, f.services)
@@ -264,6 +267,7 @@ func (f fleet) connect() (connections, error) {
 		if err != nil {
 			return connections{}, err
 		}
+		ofService = append(ofService, len(plan.Affine()))
 		for _, relay := range plan.Affine() {
 			served[model.Number(relay)]++
 		}
@@ -274,7 +278,7 @@ func (f fleet) connect() (connections, error) {
 			return connections{}, err
 		}
 	}
-	return connections{spreadOf(served), spreadOf(ofRelay), spreadOf(ofWorker)}, nil
+	return connections{spreadOf(served), spreadOf(ofRelay), spreadOf(ofWorker), spreadOf(ofService)}, nil
 }
 
 // descriptors counts the descriptors of one process, by purpose.
