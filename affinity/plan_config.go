@@ -36,9 +36,8 @@ type PlanConfig struct {
 	// with different orders would leave workers without connections.
 	WorkersOrdered bool
 
-	// RelaysPerService is the number of affine relays (k): 0, the default, for [AutoRelays], or
-	// a number, which is raised to Minimums.PeersPerWorker if it is lower. In a smaller fleet
-	// every relay serves the service.
+	// RelaysPerService is the number of affine relays (k): 1 or more, or 0, the default, for
+	// [AutoRelays]. In a smaller fleet every relay serves the service.
 	RelaysPerService int
 
 	// WholeRange connects every affine relay to every worker, for strategies and cookies
@@ -96,7 +95,7 @@ func (c *PlanConfig) complete() error {
 func (c *PlanConfig) serving(relays int) int {
 	switch {
 	case c.RelaysPerService != 0:
-		return min(relays, max(c.RelaysPerService, c.Minimums.PeersPerWorker))
+		return min(relays, c.RelaysPerService)
 	case c.WholeRange:
 		return min(relays, autoLeast)
 	}

@@ -45,7 +45,7 @@ func TestThePlanAndItsExplanationShowConnectionsAndAbsentMembers(t *testing.T) {
 	r.await(t, "all relays in the plan", func() bool { return len(plan().Relays) == 4 })
 
 	p := plan()
-	if p.Strategy != affinity.Projection || p.IndexSource != affinity.IndexRank || p.Fallback != "" || p.Connections != 12 ||
+	if p.Strategy != affinity.Projection || p.IndexSource != affinity.IndexSlot || p.Fallback != "" || p.Connections != 12 ||
 		p.Coverage != (api.Coverage{RelaysPerWorker: api.MinMax{Min: 3, Max: 3}, WorkersPerRelay: api.MinMax{Min: 3, Max: 3}}) || len(p.Absent.Relays)+len(p.Absent.Workers) != 0 {
 		t.Errorf("%+v", p)
 	}

@@ -3,7 +3,6 @@ package relay
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -109,7 +108,7 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; use the same value on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
 	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; use the same value on all relays"}, settings.AtLeast(1))
-	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: at least min-peers-per-worker, or auto for as many as the service is large enough for; use the same value on all relays"}, relayCounts)
+	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: a number, or auto for as many as a service of its size needs; use the same value on all relays"}, relayCounts)
 	settings.Int(set, &s.Plans.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; use the same value on all relays"}, settings.Between(1, advertise.MaxRelays))
 	settings.Enum(set, &s.Plans.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; use the same value on all relays"},
 		affinity.IndexRank, affinity.IndexSlot)
@@ -185,13 +184,6 @@ func (s *Settings) Declare(set *settings.Set) {
 			}
 		}
 		return problems
-	})
-	set.Check(func() []settings.Problem {
-		if k, m := s.Plans.RelaysPerService, s.Plans.Minimums.PeersPerWorker; k != 0 && k < m {
-			return []settings.Problem{{Setting: "relays-per-service", Value: strconv.Itoa(k),
-				Reason: fmt.Sprintf("each worker needs %d relays (min-peers-per-worker), and only relays that serve its service connect to it", m), Allowed: fmt.Sprintf("auto, or %d or more", m)}}
-		}
-		return nil
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
 	set.Check(s.checkIngress)

@@ -85,7 +85,7 @@ func (o *option) verdict(q *question, best *option) string {
 // option returns a fleet with its cost, without its p99.
 func (q *question) option(relays int, s settings) (*option, error) {
 	minimums := affinity.Minimums{PeersPerWorker: s.m, PeersPerRelay: s.p}
-	o := &option{settings: s, relays: relays, perService: min(max(s.k, s.m), relays), p50: math.NaN(), p99: math.NaN()}
+	o := &option{settings: s, relays: relays, perService: min(s.k, relays), p50: math.NaN(), p99: math.NaN()}
 	if s.k == auto {
 		o.perService = affinity.AutoRelays(relays, q.workers/q.services, minimums)
 	}
