@@ -102,8 +102,8 @@ func (c Config) complete() (Config, error) {
 	case !addr.Addr().IsLoopback() && !c.Insecure && c.TLS == nil && member.Identity == nil:
 		problem("other hosts can reach Addr %s, and nothing protects it: give the Node an Identity, or set TLS or Insecure", c.Addr)
 	}
-	if p := c.Plan; p.Service != "" || p.Relays != nil || p.Skip != nil || p.Workers != nil || p.RelaysPerService != 0 {
-		problem("Plan has Service, Relays, Skip, Workers or RelaysPerService: leave them out, because they follow from clients and offers")
+	if p := c.Plan; p.Service != "" || p.Relays != nil || p.Skip != nil || p.Workers != nil || p.RelaysPerService != 0 || p.WholeRange {
+		problem("Plan has Service, Relays, Skip, Workers, RelaysPerService or WholeRange: leave them out, because they follow from clients and offers")
 	}
 	ids := map[string]bool{}
 	for _, client := range c.Clients {
