@@ -41,7 +41,8 @@ type Config struct {
 	// Plan has the settings of all plans. The control plane sets Service, Relays,
 	// RelaysPerService, Workers and WorkersOrdered: an Envoy cannot forward requests to
 	// another, so every client of a service is one of its relays. Default: as
-	// affinity.PlanConfig.
+	// affinity.PlanConfig, with the index source rank: where all serve, no relay is left over to
+	// take the slot of another.
 	Plan affinity.PlanConfig
 	// Grace is how long a client whose last stream has ended, or a worker that vanished, keeps
 	// its place in the plans, so that a restart moves no range. Default 15 s, as for relays;
@@ -128,6 +129,7 @@ func (c Config) complete() (Config, error) {
 	if len(c.Clients) > c.MaxClients {
 		problem("Clients has %d entries and MaxClients is %d: raise MaxClients", len(c.Clients), c.MaxClients)
 	}
+	c.Plan.IndexSource = cmp.Or(c.Plan.IndexSource, affinity.IndexRank)
 	c.Clients = slices.Clone(c.Clients)
 	c.Grace, c.Gather = max(0, cmp.Or(c.Grace, defaultGrace)), max(0, cmp.Or(c.Gather, defaultGather))
 	if len(c.Clients) > 0 {
