@@ -358,6 +358,9 @@ func (c *h2Conns) close() {
 	c.conns, c.closed = nil, true
 	if o := c.opening; o != nil {
 		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		if o.started {
+			o.cancel(ErrClosed)
+		}
 		c.end(o)
 	}
 	c.mu.Unlock()

@@ -478,11 +478,14 @@ func (p *Pool) Close() {
 	p.cleaning = false
 	p.janitor.Stop()
 	p.stopUnwanted()
-	last := p.isOver()
+	last, unused := p.isOver(), p.inFlight == 0
 	p.mu.Unlock()
 	closeAll(gone)
-	if last {
+	switch {
+	case last:
 		p.finish()
+	case unused && p.h2 != nil: // a connection whose settings have not arrived is for no request any more
+		p.h2.close()
 	}
 }
 
