@@ -159,7 +159,7 @@ func TestSettingsChooseWhatRuns(t *testing.T) {
 // Every setting of ours reaches the balancer: no run with it is like the one without.
 func TestEachSettingOfOursChangesTheRun(t *testing.T) {
 	run := func(set ...string) float64 {
-		all := append([]string{"loads=0.9", "seeds=1", "scenarios=failfast,background", "policies=omniscient", "low-rate=false"}, set...)
+		all := append([]string{"loads=0.9", "seeds=1", "scenarios=failfast,background,hetero", "policies=omniscient", "low-rate=false"}, set...)
 		r := scenariotest.Run(t, New(), all...)
 		total := 0.0
 		for _, name := range []string{"p99", "special", "traffic"} {
