@@ -243,6 +243,8 @@ type Plan struct {
 	RelaysPerWorker map[string]int `json:"relays_per_worker"`
 	Coverage        Coverage       `json:"coverage"`
 	Connections     int            `json:"connections"`
+	// Refused are the workers whose offers this relay does not use, with the reason.
+	Refused map[string]string `json:"refused,omitempty"`
 }
 
 // PlannedRelay is one affine relay with its workers.
@@ -339,7 +341,8 @@ type ExplainedWorker struct {
 	Group string `json:"group,omitempty"`
 
 	// Offer is the state of the worker's offer: ready, draining, unreachable (this relay
-	// cannot connect to it), or absent (it has vanished and keeps its place).
+	// cannot connect to it), refused (this relay may not use it, for Reason), or absent (it
+	// has vanished and keeps its place).
 	Offer   string `json:"offer"`
 	Address string `json:"address,omitempty"`
 	// Link is the state of the connection: none, waiting, opening, open, spare or draining.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -287,6 +289,9 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 	w.add("connections\t%d", a.Connections)
 	for _, worker := range a.Absent.Workers {
 		w.add("absent\tworker %s keeps its place", worker)
+	}
+	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
+		w.add("refused\tworker %s: %s", worker, a.Refused[worker])
 	}
 	w.add("")
 	if err := w.Flush(); err != nil {

@@ -151,6 +151,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 func (r *Relay) plannedService(s *routing.Service) check.Service {
 	out := check.Service{Name: s.Name, Wanted: r.cfg.Plans.Minimums.PeersPerWorker}
 	route := s.Route()
+	out.Refused = route.Refused
 	for _, value := range routing.Ranked(route.Votes.Selections) {
 		out.Selections = append(out.Selections, check.Vote{Value: value, Workers: route.Votes.Selections[value]})
 	}

@@ -44,10 +44,13 @@ func describePlan(route *routing.Route) (*api.Plan, error) {
 		Service: plan.Service(), Strategy: plan.Strategy(), Fallback: plan.Fallback(),
 		Absent: api.AbsentMembers{Relays: []string{}, Workers: []string{}}, RelaysPerWorker: map[string]int{},
 	}
+	a.Refused = route.Refused
 	for _, worker := range plan.Workers() {
-		if route.WorkerAbsent(worker) {
+		switch {
+		case route.Refused[worker] != "":
+		case route.WorkerAbsent(worker):
 			a.Absent.Workers = append(a.Absent.Workers, worker)
-		} else {
+		default:
 			a.RelaysPerWorker[worker] = 0
 		}
 	}
@@ -88,6 +91,9 @@ func describeRelay(route *routing.Route, index int) (api.PlannedRelay, error) {
 	relay := route.Plan.Affine()[index]
 	p := api.PlannedRelay{Relay: relay, Index: index, Absent: route.RelayAbsent(relay), Range: rangeText(route.Plan, index)}
 	for _, a := range assignments {
+		if route.Refused[a.Worker] != "" {
+			continue
+		}
 		p.Workers = append(p.Workers, api.PlannedWorker{Worker: a.Worker, Weight: a.Weight, Absent: route.WorkerAbsent(a.Worker)})
 	}
 	return p, nil
@@ -182,6 +188,9 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 	x.Address, x.Offer = endpoint.Address, string(endpoint.State)
 	if endpoint.Unreachable {
 		x.Offer = "unreachable"
+	}
+	if reason := route.Refused[worker]; reason != "" {
+		x.Offer, x.Reason, x.InRange = "refused", reason, false
 	}
 	state, err := r.Routes.Link(ctx, endpoint)
 	if err != nil {

@@ -207,7 +207,7 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 	}
 	for _, a := range assignments {
 		if !open[a.Worker] && !route.WorkerAbsent(a.Worker) {
-			missing = append(missing, check.Missing{Service: s.Name, Worker: a.Worker})
+			missing = append(missing, check.Missing{Service: s.Name, Worker: a.Worker, Refused: route.Refused[a.Worker]})
 		}
 	}
 	return missing

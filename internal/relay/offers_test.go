@@ -30,6 +30,52 @@ func TestNoRecordTurnsTheIngressIntoTheRelaysOtherListeners(t *testing.T) {
 	}
 }
 
+// Another relay of the host trusts its own host, too, so the offers are refused by all.
+func TestAnOfferAtAListenerOfARelayHasNoPlaceInThePlanAndAReason(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r, other := f.relay(func(*Settings) {}), f.relay(func(*Settings) {})
+	_, echo := f.echo("honest")
+	f.worker("mallory", service("echo", echo), advertise.Service{Name: "mixed", Address: r.PeerAddr()}, advertise.Service{Name: "ingress", Address: r.IngressAddr()})
+	f.worker("fine", service("mixed", echo))
+	for _, one := range []*runningRelay{r, other} {
+		one.settled(t, "echo", 2)
+		one.await(t, "the plan of mixed", func() bool {
+			s, ok := one.Routes.Service("mixed")
+			return ok && len(s.Route().Endpoints) == 2 && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
+		})
+		s, _ := one.Routes.Service("mixed")
+		if plan, err := describePlan(s.Route()); err != nil || len(s.Route().Plan.Workers()) != 1 || len(plan.RelaysPerWorker) != 1 || plan.Refused["mallory"] == "" {
+			t.Errorf("%v, %+v", err, plan)
+		}
+		x, err := one.explainWorker(t.Context(), s, "mallory")
+		if err != nil || x.Offer != "refused" || x.InRange || !strings.Contains(x.Reason, r.PeerAddr()) {
+			t.Errorf("%v, %+v", err, x)
+		}
+		report, err := one.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		services := map[string]bool{}
+		for _, finding := range report.Findings {
+			switch {
+			case finding.Subject != "mallory":
+			case finding.Check != "offers-used":
+				t.Errorf("%+v", finding)
+			default:
+				services[strings.Fields(finding.Text)[3]] = true
+			}
+		}
+		if !services["mixed"] || !services["ingress"] {
+			t.Errorf("the check reports %v", services)
+		}
+	}
+	s, _ := r.Routes.Service("ingress") // only r knows its ingress, so the plan has the worker
+	if plan, err := describePlan(s.Route()); err != nil || len(s.Route().Plan.Workers()) != 1 || len(plan.RelaysPerWorker) != 0 || plan.Connections != 0 {
+		t.Errorf("%v, %+v", err, plan)
+	}
+}
+
 func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -97,6 +97,16 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Services[0].Plan = planned(1, map[string]int{"w1": 1, "w2": 1})
 			f.Services[0].RelayVotes = []check.Vote{{Value: "4", Workers: 2}}
 		}, []string{"coverage warning echo: is served by 1 relay, and each worker should have 3"}, "start 2 relays more"},
+		{"offers at listeners of relays", func(f *check.Fleet) {
+			f.Services[0].Refused = map[string]string{"w3": "w3 (10.0.0.1:7430): a listener"}
+			f.Peers[0].Facts.Missing, f.Peers[0].Facts.MissingCount = []check.Missing{{Service: "echo", Worker: "w2", Refused: "w2 (10.0.0.2:80): its own"}}, 1
+		}, []string{
+			"offers-used failed w2: the offer of echo by worker w2 is not used by r2: w2 (10.0.0.2:80): its own",
+			"offers-used failed w3: the offer of echo by worker w3 is not used by r1: w3 (10.0.0.1:7430): a listener",
+		}, "correct what w2 offers; `relay explain echo --worker w2` on r2"},
+		{"only offers at listeners of relays", func(f *check.Fleet) {
+			f.Services[0].Plan, f.Services[0].Refused = nil, map[string]string{"w1": "w1 (10.0.0.1:7430): a listener"}
+		}, []string{"offers-used failed w1: not used by r1"}, "correct what w1 offers"},
 		{"a worker that offers the address of another", func(f *check.Fleet) {
 			f.Refused = []advertise.Refusal{{Worker: "w1", Reason: "foreign_host", Count: 2, Text: "address 10.0.0.9:80 is not on its host"}}
 		}, []string{"offers-used failed w1: 2 offers of worker w1 not used here: address 10.0.0.9:80 is not on its host"}, "correct what w1 offers"},

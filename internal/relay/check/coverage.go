@@ -19,7 +19,9 @@ func coverage(f *Fleet) (found []api.Finding) {
 	untold := 0
 	for _, one := range f.all() {
 		for _, m := range one.Missing {
-			lacking[m] = append(lacking[m], one.Relay)
+			if m.Refused == "" { // otherwise offersUsed reports it
+				lacking[m] = append(lacking[m], one.Relay)
+			}
 		}
 		untold += one.MissingCount - len(one.Missing)
 	}
@@ -39,6 +41,9 @@ func coverage(f *Fleet) (found []api.Finding) {
 }
 
 func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
+	if s.Plan == nil && len(s.Refused) > 0 {
+		return nil // offersUsed reports it
+	}
 	if s.Plan == nil {
 		return []api.Finding{{
 			Status: api.Warning, Subject: s.Name, Passing: true,
@@ -66,7 +71,7 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 	}
 	for _, worker := range slices.Sorted(maps.Keys(s.Plan.RelaysPerWorker)) {
 		planned := s.Plan.RelaysPerWorker[worker]
-		without := lacking[Missing{s.Name, worker}]
+		without := lacking[Missing{Service: s.Name, Worker: worker}]
 		connected := max(0, planned-len(without))
 		switch {
 		case len(without) > 0:
@@ -170,8 +175,44 @@ func fineAdvertised(f *Fleet) string {
 	return "the workers of each service advertise the same for it"
 }
 
-// offersUsed checks that the rules of this relay refuse no offer of a worker.
+// offersUsed checks that no relay refuses an offer of a worker.
 func offersUsed(f *Fleet) (found []api.Finding) {
+	unused := map[Missing][]string{} // by the relays that refuse it
+	for _, s := range f.Services {
+		for worker, reason := range s.Refused {
+			unused[Missing{s.Name, worker, reason}] = []string{f.Self.Relay}
+		}
+	}
+	for _, one := range f.all()[1:] {
+		for _, m := range one.Missing {
+			if m.Refused != "" {
+				unused[m] = append(unused[m], one.Relay)
+			}
+		}
+	}
+	offers := slices.SortedFunc(maps.Keys(unused), func(a, b Missing) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Refused, b.Refused))
+	})
+	for _, m := range offers[:min(len(offers), mostNamed)] {
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: m.Worker, Passing: true,
+			Text:   fmt.Sprintf("the offer of %s by worker %s is not used by %s: %s", m.Service, m.Worker, list(unused[m]), m.Refused),
+			Cause:  "no request may go there: the offer, or the certificate settings of relay and worker, are wrong",
+			Remedy: fmt.Sprintf("correct what %s offers; `relay explain %s --worker %s` on %s shows the address", m.Worker, m.Service, m.Worker, list(unused[m][:1])),
+			Page:   page("endpoints-left-out"),
+		})
+	}
+	if more := len(offers) - len(found); more > 0 {
+		found = append(found, api.Finding{
+			Status: api.Failed, Passing: true, Text: fmt.Sprintf("%s more are not used", plural(more, "offer", "offers")),
+			Cause: "as above", Remedy: "correct the others first and check again", Page: page("endpoints-left-out"),
+		})
+	}
+	return append(found, offersRefused(f)...)
+}
+
+// offersRefused checks that the rules of this relay refuse no offer of a worker.
+func offersRefused(f *Fleet) (found []api.Finding) {
 	for _, r := range f.Refused[:min(len(f.Refused), mostNamed)] {
 		found = append(found, api.Finding{
 			Status: api.Failed, Subject: r.Worker,

@@ -121,6 +121,8 @@ type IngressCertificate struct {
 type Missing struct {
 	Service string `json:"service"`
 	Worker  string `json:"worker"`
+	// Refused is why the relay may not open it; empty if it tries.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Descriptors are the open files of a process.
@@ -242,6 +244,8 @@ type Service struct {
 	Selections, RelayVotes []Vote
 	// Policies are the votes for the fields of its policy.
 	Policies []PolicyVotes
+	// Refused are the workers whose offers this relay does not use, with the reason.
+	Refused map[string]string
 }
 
 // PolicyVotes are the votes for the field of a policy with this key.

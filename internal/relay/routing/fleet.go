@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,6 +20,38 @@ type fleet struct {
 	absent    []membership.Member // vanished, but with their places kept
 	grace     *peering.Grace[membership.Member]
 	graceOver time.Time
+	listeners map[netip.AddrPort]string // the relay or gate that gossips each
+}
+
+// listenersOf returns the listeners that relays and gates gossip. Only those on their own hosts
+// count, so that no relay can take the offers of others away.
+func listenersOf(snapshot *membership.Snapshot) map[netip.AddrPort]string {
+	out := map[netip.AddrPort]string{}
+	for _, m := range snapshot.Members() {
+		if !m.Role.Relays() {
+			continue
+		}
+		host, err := netip.ParseAddrPort(m.GossipAddr)
+		if err != nil {
+			continue
+		}
+		for _, text := range []string{m.GossipAddr, m.ForwardAddr, m.AdminAddr} {
+			if a, err := netip.ParseAddrPort(text); err == nil && plainAddr(a.Addr()) == plainAddr(host.Addr()) {
+				out[netip.AddrPortFrom(plainAddr(a.Addr()), a.Port())] = m.ID
+			}
+		}
+	}
+	return out
+}
+
+// listener returns the relay or gate that listens at an address.
+func (f *fleet) listener(address string) (id string, ok bool) {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return "", false
+	}
+	id, ok = f.listeners[netip.AddrPortFrom(plainAddr(a.Addr()), a.Port())]
+	return id, ok
 }
 
 func newFleet(grace time.Duration) fleet {
@@ -46,9 +79,10 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	if r.snapshot.Degraded() {
 		relays = keepFailedRelays(before.relays, relays, r.snapshot)
 	}
-	r.fleet.relays = relays
+	r.fleet.relays, r.fleet.listeners = relays, listenersOf(r.snapshot)
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
-	return !r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
+	return !maps.Equal(before.listeners, r.fleet.listeners) ||
+		!r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
 }
 
 // failedPools returns the pools of members that have failed since the last snapshot that

@@ -271,6 +271,10 @@ func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, n
 // could reach the admin API, which trusts connections from this host.
 var errOwnListener = errors.New("this relay itself listens there: its worker offers the address of another process")
 
+// errListener is the error of an endpoint that leads to a relay. All relays refuse it, because each
+// knows the listener.
+var errListener = errors.New("its worker offers the address of another process: it is a listener")
+
 // ownListeners are the listeners of this process, so that no request is sent to them in
 // place of a worker.
 type ownListeners struct {

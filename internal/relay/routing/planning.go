@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -68,6 +69,10 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	ready := make(map[string]*advertise.Endpoint, len(endpoints))
 	var present []versioned
 	for _, e := range endpoints {
+		if id, ok := r.fleet.listener(e.Address); ok && e.State == advertise.Ready {
+			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
+			continue
+		}
 		if e.State == advertise.Ready {
 			present = append(present, versioned{
 				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,

@@ -242,7 +242,7 @@ func New(cfg Config) (*Router, error) {
 		first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
 		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result.", "result"),
-		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).", "reason"),
+		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
 	}
 	series.StartAtZero(r.updates, routeOK, routeFailed)
 	series.StartAtZero(r.leftOut, leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener)

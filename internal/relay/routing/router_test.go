@@ -48,7 +48,7 @@ type member struct {
 func join(t *testing.T, id string, role identity.Role, seed *member, change ...func(*membership.Config)) *member {
 	t.Helper()
 	name := t.Name()
-	cfg := membership.Config{Cluster: name[max(0, len(name)-63):], Environment: "ci", ID: id, Role: role, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:1"}
+	cfg := membership.Config{Cluster: name[max(0, len(name)-63):], Environment: "ci", ID: id, Role: role, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:2"}
 	if seed != nil {
 		cfg.Seeds = []string{seed.Addr()}
 	}

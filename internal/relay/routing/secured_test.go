@@ -96,7 +96,7 @@ func TestWithoutACertificateSecuredEndpointsAreLeftOutAndThisIsLoggedOnce(t *tes
 		}
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP ringway_relay_endpoints_left_out_total Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of this relay).
+# HELP ringway_relay_endpoints_left_out_total Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).
 # TYPE ringway_relay_endpoints_left_out_total counter
 ringway_relay_endpoints_left_out_total{reason="no_certificate"} 2
 ringway_relay_endpoints_left_out_total{reason="own_listener"} 0

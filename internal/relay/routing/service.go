@@ -73,6 +73,11 @@ type Route struct {
 	// Policy is what most of them advertise, field by field.
 	Policy advertise.Policy
 
+	// Refused has the workers whose offers this relay does not use, with the reason. Those at a
+	// listener of any relay have no place in the plan. The others keep theirs, because the
+	// reason may be this relay's alone and all relays must make the same plan.
+	Refused map[string]string
+
 	// absentRelays and absentWorkers have vanished; the plan may still count them.
 	absentRelays, absentWorkers map[string]bool
 
@@ -246,7 +251,7 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 		t, err := r.endpointTarget(e, route.TCP)
 		if err != nil {
 			// One endpoint that cannot be dialled must not prevent the use of the others.
-			r.leaveOut(e, err)
+			r.leaveOut(route, e, err)
 			continue
 		}
 		t.Weight, t.Endpoint = a.Weight, e
@@ -322,16 +327,20 @@ func (r *Router) endpointTarget(e *advertise.Endpoint, tcp bool) (*Target, error
 // maxLogged bounds how many lines are remembered so that they are not repeated.
 const maxLogged = 1024
 
-// leaveOut counts an endpoint that this relay cannot use, and logs it: once for each
-// service and worker, or once in all if this relay itself is the cause.
-func (r *Router) leaveOut(e *advertise.Endpoint, err error) {
+// leaveOut records in the route an endpoint that this relay cannot use, counts it, and logs it:
+// once for each service and worker, or once in all if this relay itself is the cause.
+func (r *Router) leaveOut(route *Route, e *advertise.Endpoint, err error) {
+	if route.Refused == nil {
+		route.Refused = map[string]string{}
+	}
+	route.Refused[e.NodeID] = err.Error()
 	reason, subject := leftOutProtocol, e.Name+" "+e.NodeID
 	switch {
 	case errors.Is(err, errNoCertificate):
 		reason, subject = leftOutNoCertificate, ""
 	case errors.Is(err, errUnsecured):
 		reason, subject = leftOutUnsecured, e.Name
-	case errors.Is(err, errOwnListener):
+	case errors.Is(err, errOwnListener), errors.Is(err, errListener):
 		reason = leftOutOwnListener
 	}
 	r.leftOut.WithLabelValues(reason).Inc()
