@@ -211,7 +211,7 @@ func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
 		{[]string{"request-timeout=10s;retry=never", "request-timeout=10s;retry=connect", "retry=connect"}, "request-timeout=10s;retry=connect", 0, 4},
 		// A worker of a later release advertises a field that this one does not know.
 		{[]string{"retry=never;colour=blue", "retry=never;colour=blue"}, "retry=never", 1, 4},
-		{[]string{"retry=always", "retry=always", "retry=never"}, "", 2, 5},
+		{[]string{"retry=sometimes", "retry=sometimes", "retry=never"}, "", 2, 5},
 		{nil, "", 2, 5},
 		{[]string{"session-cookie=sid", "session-cookie=sid", "session-cookie=other"}, "session-cookie=sid", 2, 6},
 		{[]string{"session-cookie=sid", ""}, "", 2, 7},
