@@ -682,7 +682,7 @@ type attempt struct {
 	stage                                          upstream.Stage // 0 if it failed in none
 	sent, committed, bodyConsumed, client, timeout bool
 	stale                                          bool
-	unprocessed                                    bool   // the endpoint has declared that it did not act on the request
+	unprocessed                                    bool   // the endpoint did not act on the request, and another connection may reach it
 	shed                                           bool   // it refused because of load
 	cancelled                                      bool   // it has reset the stream with CANCEL
 	clientDeadline                                 bool   // the client's own deadline ended it
@@ -717,6 +717,7 @@ func attemptFailure(err error) attempt {
 		if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
 			a.reason = stageRefused
 		}
+		a.unprocessed = a.unprocessed || u.DialLate()
 		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
 			a.reason = stageFull
 		}

@@ -207,6 +207,9 @@ func (e *Error) Unanswered() bool {
 	return e.Timeout() || errors.Is(e.Err, errDialLate) || errors.Is(e.Err, ErrAbandoned)
 }
 
+// DialLate reports whether no connection was open within the dial timeout.
+func (e *Error) DialLate() bool { return errors.Is(e.Err, errDialLate) }
+
 // cause returns the reason of a connection's error: the end of ctx, a passed deadline, or
 // the error itself.
 func cause(ctx context.Context, err error) (_ error, client bool) {
