@@ -29,7 +29,7 @@ func TestPlanAndExplainAreReadable(t *testing.T) {
 		want string
 	}{
 		{command.PlanCommand(), []string{"echo"}, `service      echo
-strategy     projection, index by rank
+strategy     projection, index by slot
 relays       1, each connected to 1 worker
 workers      1, each connected to 1 relay
 connections  1
@@ -39,8 +39,8 @@ INDEX  RELAY  STATE  WORKERS  RANGE
 `},
 		{command.ExplainCommand(), []string{"echo"}, `service   echo
 relay     r1, affine
-reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
-strategy  projection, index by rank
+reason    r1 is one of the 1 relays that serve echo; its index is the slot that it holds
+strategy  projection, index by slot
 index     0
 range     [0..1) of 1 (all)
 policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default), slots none (the default)
@@ -54,8 +54,8 @@ echo: ring of 1 worker, 1 relay (home)
 `},
 		{command.ExplainCommand(), []string{"echo", "--worker", "w1"}, `service   echo
 relay     r1, affine
-reason    r1 is one of the 1 relays that serve echo; its index is its rank among them
-strategy  projection, index by rank
+reason    r1 is one of the 1 relays that serve echo; its index is the slot that it holds
+strategy  projection, index by slot
 index     0
 range     [0..1) of 1 (all)
 policy    request-timeout 30s (the default), attempt-timeout 9.9s (the default), progress-timeout 1m0s (the default), retry idempotent (the default), slots none (the default)
