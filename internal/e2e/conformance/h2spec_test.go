@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,22 +21,6 @@ import (
 
 	"github.com/ringway/ringway/internal/procs"
 )
-
-// exception is a case that must fail, because it contradicts RFC 9113 or does not apply.
-// A case that passes is no exception: the test fails until the entry is removed.
-type exception struct {
-	// Actual is a part of what the case observes, so that no other failure is excused.
-	Actual string
-	// ClearText limits the exception to listeners without TLS.
-	ClearText bool
-	Reason    string
-}
-
-// exceptions are by group and number of the case. h2spec tests RFC 7540.
-var exceptions = map[string]exception{
-	"http2/3.5/2": {ClearText: true, Actual: "looked like an HTTP/1.1 header",
-		Reason: "without TLS a connection that does not begin with the preface speaks HTTP/1.1: it ends after an answer 400"},
-}
 
 func TestEveryCaseOfH2specPasses(t *testing.T) {
 	// The service reads the body first, because cases send bodies of a wrong length.
@@ -77,11 +60,6 @@ func TestEveryCaseOfH2specPasses(t *testing.T) {
 			if len(ids) < least {
 				t.Errorf("%d cases, want %d or more", len(ids), least)
 			}
-			for id := range exceptions {
-				if !ids[id] {
-					t.Errorf("%s is an exception, and h2spec has no such case", id)
-				}
-			}
 		})
 	}
 }
@@ -95,20 +73,14 @@ func runGroup(t *testing.T, cfg config.Config, g *spec.TestGroup, ids map[string
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			err := runCase(cfg, id, c)
-			var actual, expected string
+			if err == nil {
+				return
+			}
+			actual, expected := err.Error(), "no error"
 			if failed := (*spec.TestError)(nil); errors.As(err, &failed) {
 				actual, expected = failed.Actual, strings.Join(failed.Expected, "\n      or: ")
-			} else if err != nil {
-				actual = err.Error()
 			}
-			e, found := exceptions[id]
-			switch excepted := found && !(e.ClearText && cfg.TLS); {
-			case excepted && err == nil:
-				t.Errorf("the case passes: remove its entry from the table of exceptions (%s)", e.Reason)
-			case excepted && strings.Contains(actual, e.Actual):
-			case err != nil:
-				t.Errorf("%s: %s\n%s\nexpected: %s\n  actual: %s", g.Title(), c.Desc, c.Requirement, cmp.Or(expected, "no error"), actual)
-			}
+			t.Errorf("%s: %s\n%s\nexpected: %s\n  actual: %s", g.Title(), c.Desc, c.Requirement, expected, actual)
 		})
 	}
 	for _, inner := range g.Groups {

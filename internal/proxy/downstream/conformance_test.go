@@ -2,6 +2,7 @@ package downstream_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,12 @@ const (
 
 // preface begins a connection of HTTP/2.
 const preface = "PRI * HTTP/2.0\r\n\r\n"
+
+// looksLikeHTTP2 reports whether a connection begins as only HTTP/2 does: it is served as that, or
+// ends without an answer. net/http gives it to the handler.
+func looksLikeHTTP2(input []byte) bool {
+	return bytes.HasPrefix(input, []byte("PRI * ")) && !bytes.HasPrefix(input, []byte("PRI * HTTP/1."))
+}
 
 // reference is net/http's server.
 func reference(t testing.TB) string {
@@ -217,6 +224,7 @@ func TestARefusalEndsTheConnection(t *testing.T) {
 		}
 		c.ends()
 	}
+	dial(t, addr).say("INVALID CONNECTION PREFACE\r\n\r\n").ends() // without an answer
 }
 
 // The requests of a connection share one http.Request.

@@ -281,6 +281,8 @@ func (c *conn) readHead() (int, *fault) {
 			c.end()
 			c.serveHTTP2(phaseHead)
 			return 0, nil
+		case c.first && empty == 0 && c.tls == nil && (n > 0 || err != nil) && damagedPreface(c.in[c.from:c.to]):
+			return 0, &fault{err: errPreface}
 		case err != nil:
 			return 0, badRequest(err)
 		case n > limit, n == 0 && c.to-c.from > limit:
@@ -295,6 +297,18 @@ func (c *conn) readHead() (int, *fault) {
 			return 0, nil
 		}
 	}
+}
+
+// damagedPreface reports whether a connection that begins with these bytes, and not with the
+// preface, is more likely one of HTTP/2 than of HTTP/1: its method is that of the preface and
+// its version not 1, or it has three words, no field, and no slash, which a version of HTTP and
+// most targets contain.
+func damagedPreface(in []byte) bool {
+	if bytes.HasPrefix(in, preface[:len("PRI * ")]) {
+		return !bytes.HasPrefix(in, []byte("PRI * HTTP/1."))
+	}
+	line, _, whole := bytes.Cut(in, []byte("\r\n\r\n"))
+	return whole && bytes.Count(line, []byte(" ")) == 2 && !bytes.ContainsAny(line, "/:\r\n")
 }
 
 // skipEmptyLines skips at most limit empty lines and returns how many there were (RFC 9112 §2.2).

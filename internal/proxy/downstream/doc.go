@@ -42,6 +42,8 @@
 //     distinguished.
 //   - A request with two framings is refused, and so are folded lines, lines without CR,
 //     Transfer-Encoding in HTTP/1.0 and a user in the target.
+//   - A connection without TLS that begins with a damaged preface of HTTP/2 (RFC 9113 §3.4) ends
+//     without an answer, because its client cannot read one of HTTP/1.
 //   - A connection from whose request not everything was read ends with the answer, and the
 //     client gets half a second to read it.
 //   - Answers are not guessed: no Content-Type is added. A Date is.

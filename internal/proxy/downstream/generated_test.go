@@ -119,7 +119,7 @@ func compareGenerated(t *testing.T, seed uint64, n int) generated.Found {
 	found := generated.Found{Refused: map[string]int{}}
 	for i := range n {
 		input := g.message()
-		if bytes.HasPrefix(input, []byte(preface)) || bytes.HasPrefix(bytes.TrimLeft(input, "\r\n"), []byte("CONNECT  ")) {
+		if looksLikeHTTP2(input) || bytes.HasPrefix(bytes.TrimLeft(input, "\r\n"), []byte("CONNECT  ")) {
 			continue // such a connection is net/http's; it accepts a CONNECT without a target
 		}
 		c := x.run(l, input, 1+g.IntN(200))

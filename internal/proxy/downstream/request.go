@@ -18,7 +18,7 @@ import (
 
 // fault is a request that is refused before it reaches the handler.
 type fault struct {
-	status int
+	status int // 0: the connection ends without an answer
 	err    error
 }
 
@@ -31,6 +31,7 @@ const (
 	errNoHost      = http1.Malformed("HTTP/1.1 needs exactly one Host header")
 	errHost        = http1.Malformed("bad host")
 	errUser        = http1.Malformed("a user in the request target")
+	errPreface     = http1.Malformed("damaged preface of HTTP/2")
 	errExpect      = http1.Malformed("Expect is not 100-continue")
 )
 
@@ -48,12 +49,15 @@ func (f *fault) body() []byte {
 func (c *conn) refuse(f *fault) {
 	c.server.cfg.Malformed()
 	c.server.cfg.Logger.Debug("malformed request", "client", c.remote, "err", f.err)
-	body := f.body()
-	answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", f.status, http.StatusText(f.status), len(body), body)
-	if _, err := c.nc.Write(answer); err == nil {
-		c.body.done = false // what follows is not read
-		c.linger()
+	if f.status != 0 {
+		body := f.body()
+		answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", f.status, http.StatusText(f.status), len(body), body)
+		if _, err := c.nc.Write(answer); err != nil {
+			return
+		}
 	}
+	c.body.done = false // what follows is not read
+	c.linger()
 }
 
 // parse reads the head of n bytes at c.in[c.from] into c.req and starts its body.

@@ -18,6 +18,7 @@ const (
 	hosts        = "no host has such a name or port; another reader may see another host"
 	shortLengths = "18 digits are enough, and leave no overflow"
 	shortChunks  = "15 digits are enough, and leave no overflow"
+	noPreface    = "a client of HTTP/2 cannot read an answer of HTTP/1: net/http answers 400"
 	silence      = "the client has ended its side within the head: net/http answers 400, which few would read"
 )
 
@@ -343,7 +344,16 @@ var table = []row{
 	// HTTP/2 (RFC 9113 §3.4).
 	{"preface", preface + "SM\r\n\r\n", overHTTP2, "HTTP/2 is served on the same port; net/http's server of the test has only HTTP/1"},
 	{"half a preface", "PRI * HTTP/2.0\r\n", closed, silence},
-	{"preface with a field", "PRI * HTTP/2.0\r\nHost: a\r\n\r\n", "505", "net/http gives the request to its handler"},
+	{"preface with a field", "PRI * HTTP/2.0\r\nHost: a\r\n\r\n", closed, "net/http gives the request to its handler"},
+	{"preface with a later version", "PRI * HTTP/2.1\r\n\r\nSM\r\n\r\n", closed, noPreface},
+	{"preface with a lone LF", "PRI * HTTP/2.0\n\r\nSM\r\n\r\n", closed, noPreface},
+	{"preface of other words", "INVALID CONNECTION PREFACE\r\n\r\n", closed, noPreface},
+	{"preface of other words and a field", line("INVALID CONNECTION PREFACE"), "400", ""},
+	{"preface of other words as the second request", line("GET / HTTP/1.1") + "INVALID CONNECTION PREFACE\r\n\r\n", ok, ""},
+	{"preface of other words behind an empty line", "\r\nINVALID CONNECTION PREFACE\r\n\r\n", "400", ""},
+	{"request line with another version and no field", "GET / FTP\r\n\r\n", "400", ""},
+	{"request line of two words and no field", "GET a\r\n\r\n", "400", ""},
+	{"request line of a tunnel with another version and no field", "CONNECT b:1 HTTP\r\n\r\n", "400", ""},
 	{"preface with another version", "PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n", "400", ""},
 	{"preface as the second request", line("GET / HTTP/1.1") + preface + "SM\r\n\r\n", ok, "net/http gives the request to its handler"},
 	// Several requests.
