@@ -555,10 +555,16 @@ func TestAnEmptyClusterBecomesReady(t *testing.T) {
 	if reasons := fmt.Sprint(r.Reasons()); !strings.Contains(reasons, "counts as empty 1h0m0s after the start") {
 		t.Error(reasons)
 	}
-	f.emptyAfter = time.Nanosecond
-	other := f.relay(func(s *Settings) { s.Join = nil })
+	f = newFleet(t)
+	other := f.relay(func(*Settings) {})
 	other.await(t, "that it is ready", func() bool { return len(other.Reasons()) == 0 })
-	if resp, body := other.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 404 {
+	// Its workers may still find it, so the client may repeat the request.
+	if resp, body := other.call(t, "GET", "/", nil, "Ringway-Service: absent"); resp.StatusCode != 503 || decode(t, body).Code != "no_endpoint" || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	}
+	f.echo("w1")
+	other.settled(t, "echo", 1)
+	if resp, body := other.call(t, "GET", "/", nil, "Ringway-Service: absent"); resp.StatusCode != 404 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }

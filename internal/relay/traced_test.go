@@ -75,7 +75,7 @@ func TestAStopSendsTheLastSpans(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if spans := collector.Spans(); len(spans) != 1 || spans[0].Attributes["error.type"] != "unknown_service" {
+	if spans := collector.Spans(); len(spans) != 1 || spans[0].Attributes["error.type"] != "no_endpoint" {
 		t.Errorf("%+v\n%s", spans, r.log)
 	}
 }

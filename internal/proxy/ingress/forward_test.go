@@ -69,29 +69,35 @@ func (l lookups) Service(name string) (*routing.Service, bool) {
 	return l.service, name == l.service.Name && *l.looks >= l.from
 }
 
-func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformed(t *testing.T) {
+func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformedAndKnowsAnother(t *testing.T) {
 	service := known(t, "echo")
 	for _, c := range []struct {
 		name              string
 		informed, hop     bool
+		empty             bool
 		from              int
 		status            int
 		code, retryHeader string
 	}{
-		{"echo", true, false, 3, http.StatusNotFound, "unknown_service", ""},
-		{"echo", false, false, 3, http.StatusServiceUnavailable, "not_ready", "1"},
-		{"", false, false, 3, http.StatusBadRequest, "bad_request", ""},
+		{"echo", true, false, false, 3, http.StatusNotFound, "unknown_service", ""},
+		// The relay has known no service since its start.
+		{"echo", true, false, true, 3, http.StatusServiceUnavailable, "no worker has been found\",\"code\":\"no_endpoint", "1"},
+		{"echo", false, false, true, 3, http.StatusServiceUnavailable, "not_ready", "1"},
+		{"", true, false, true, 3, http.StatusBadRequest, "bad_request", ""},
+		{"echo", true, true, true, 3, http.StatusMisdirectedRequest, "", ""},
+		{"echo", false, false, false, 3, http.StatusServiceUnavailable, "not_ready", "1"},
+		{"", false, false, false, 3, http.StatusBadRequest, "bad_request", ""},
 		// It becomes known while the relay becomes informed; no worker takes it here.
-		{"echo", true, false, 2, http.StatusServiceUnavailable, "no_endpoint", ""},
+		{"echo", true, false, false, 2, http.StatusServiceUnavailable, "no_endpoint", ""},
 		// Another relay asks: there may be a third one that knows.
-		{"echo", true, true, 3, http.StatusMisdirectedRequest, "", ""},
-		{"echo", false, true, 3, http.StatusMisdirectedRequest, "", ""},
-		{"", true, true, 3, http.StatusBadRequest, "bad_request", ""},
+		{"echo", true, true, false, 3, http.StatusMisdirectedRequest, "", ""},
+		{"echo", false, true, false, 3, http.StatusMisdirectedRequest, "", ""},
+		{"", true, true, false, 3, http.StatusBadRequest, "bad_request", ""},
 	} {
 		registry := prometheus.NewRegistry()
 		looks := 0
 		h := New(Config{
-			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Hop: c.hop,
+			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Empty: func() bool { return c.empty }, Hop: c.hop,
 			Epoch: time.Now(), Requests: Requests{Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10}, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
 		})
 		r := httptest.NewRequest("GET", "/", nil)

@@ -37,6 +37,9 @@ type Config struct {
 	// Informed reports whether a service that Services lacks is really offered by no worker.
 	// Default: always true.
 	Informed func() bool
+	// Empty reports whether Services has had no service since the start. Then any service may be
+	// one whose workers have not been found yet. Default: always false.
+	Empty func() bool
 	// Unreached returns why this relay reaches too few workers or relays, see
 	// routing.Router.Unreached. Default: always empty.
 	Unreached func() string
@@ -167,6 +170,9 @@ func New(cfg Config) *Handler {
 	if cfg.Informed == nil {
 		cfg.Informed = func() bool { return true }
 	}
+	if cfg.Empty == nil {
+		cfg.Empty = func() bool { return false }
+	}
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
@@ -184,7 +190,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := h.service(r)
 	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
 	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
-		t.refuseUnknown(name, true) // what else there is does not concern these clients
+		t.refuseUnknown(name, wire.CodeUnknownService) // what else there is does not concern these clients
 		return
 	}
 	if (r.Method == http.MethodOptions || r.Method == http.MethodTrace) && !t.mayForward() {
@@ -192,10 +198,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	service, known := h.cfg.Services.Service(name)
 	if !known {
-		informed := h.cfg.Informed()
+		code := h.unknown()
 		// Search again: a relay gets to know a service before it is informed.
 		if service, known = h.cfg.Services.Service(name); !known {
-			t.refuseUnknown(name, informed)
+			t.refuseUnknown(name, code)
 			return
 		}
 	}
@@ -244,8 +250,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.run()
 }
 
-// refuseUnknown answers a request for a service that this relay does not know.
-func (t *try) refuseUnknown(name string, informed bool) {
+// unknown returns the code of the answer to a request for a service that this relay does not
+// know.
+func (h *Handler) unknown() wire.Code {
+	switch {
+	case !h.cfg.Informed():
+		return wire.CodeNotReady
+	case h.cfg.Empty():
+		return wire.CodeNoEndpoint
+	}
+	return wire.CodeUnknownService
+}
+
+// refuseUnknown answers a request for a service that this relay does not know, with the code of
+// unknown.
+func (t *try) refuseUnknown(name string, code wire.Code) {
 	h := t.handler
 	if h.cfg.Hop && name != "" {
 		// The forwarding relay knows the service, so other relays may know it as well.
@@ -256,12 +275,14 @@ func (t *try) refuseUnknown(name string, informed bool) {
 		t.record.refused(&f, http.StatusMisdirectedRequest, 0)
 		return
 	}
-	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: wire.CodeUnknownService, Service: name}
+	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: code, Service: name}
 	switch {
 	case name == "":
 		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
-	case !informed:
-		f.Text, f.Code, f.retryAfter = "this relay does not know yet which services there are", wire.CodeNotReady, retryAfter
+	case code == wire.CodeNotReady:
+		f.Text, f.retryAfter = "this relay does not know yet which services there are", retryAfter
+	case code == wire.CodeNoEndpoint:
+		f.Text, f.retryAfter = "this relay knows no service yet: no worker has been found", retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	t.answerRefusal(f)

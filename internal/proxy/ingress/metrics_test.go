@@ -135,6 +135,7 @@ func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 		of.rejected(code)
 	}
 	m.unnamed(wire.CodeBadRequest)
+	m.unnamed(wire.CodeNoEndpoint)
 	if after := counts(); after != before {
 		t.Errorf("series of requests, durations, retries and rejections: %v at the start, %v later", before, after)
 	}

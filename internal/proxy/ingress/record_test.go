@@ -276,6 +276,7 @@ func TestARecordHasTheFactsOfEachOutcome(t *testing.T) {
 		"no service named":      {same, nil, "GET", "", []string{"Ringway-Service: "}, own("bad_request", 400, 0).with(facts{"ringway.service": nil})},
 		"an unknown service":    {same, nil, "GET", "", []string{"Ringway-Service: absent"}, own("unknown_service", 404, 0).with(facts{"ringway.service": "absent"})},
 		"not informed":          {func(c *ingress.Config) { c.Informed = func() bool { return false } }, nil, "GET", "", []string{"Ringway-Service: absent"}, own("not_ready", 503, 0).with(facts{"ringway.service": "absent"})},
+		"nothing to know":       {func(c *ingress.Config) { c.Empty = func() bool { return true } }, nil, "GET", "", []string{"Ringway-Service: absent"}, own("no_endpoint", 503, 0).with(facts{"ringway.service": "absent"})},
 		"not a client's":        {func(c *ingress.Config) { c.OnlyServices = []string{"echo"} }, nil, "GET", "", []string{"Ringway-Service: absent"}, own("unknown_service", 404, 0).with(facts{"ringway.service": "absent"})},
 		"no endpoint":           {same, nil, "GET", "", nil, own("no_endpoint", 503, 0)},
 		"overloaded":            {func(c *ingress.Config) { c.MaxInFlight = 0 }, []upstream.Config{worker(t, echo)}, "GET", "", nil, own("overloaded", 503, 0)},

@@ -125,7 +125,7 @@ func (c *Core) Epoch() time.Time { return c.epoch }
 // Handler returns a handler of requests, to which New's parts are added.
 func (c *Core) Handler(of ingress.Config) *ingress.Handler {
 	of.Self, of.Services, of.Informed, of.Epoch = c.member.ID, c.Routes, func() bool { return c.Uninformed() == "" }, c.epoch
-	of.Unreached = c.Routes.Unreached
+	of.Empty, of.Unreached = c.Routes.Empty, c.Routes.Unreached
 	of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
 	return ingress.New(of)
 }

@@ -326,6 +326,9 @@ func (r *Router) WaitSettled(ctx context.Context) error {
 // relay that is not settled, or has never had any service, does not know this.
 func (r *Router) Informed() bool { return r.served.Load() && r.Settled() }
 
+// Empty reports whether there has been no service since the start.
+func (r *Router) Empty() bool { return !r.served.Load() }
+
 // Link returns the state of the connection to an endpoint, while Run runs.
 func (r *Router) Link(ctx context.Context, e *advertise.Endpoint) (peering.State, error) {
 	state := peering.None
