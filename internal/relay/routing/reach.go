@@ -77,7 +77,7 @@ const (
 )
 
 func newReach(cfg Config) *reach {
-	r := &reach{timeout: cfg.ReachTimeout, probes: series.With(cfg.Registerer).CounterVec("ringway_relay_probes_total", "Connections opened only to learn whether any worker can be reached, for lack of traffic, by result: ok, failed.", "result")}
+	r := &reach{timeout: cfg.ReachTimeout, probes: series.With(cfg.Registerer).CounterVec("ringway_relay_probes_total", "Connections opened only to learn whether this relay reaches its workers (a gate: its relays), while nothing answers or attempts fail, by result: ok, failed.", "result")}
 	series.StartAtZero(r.probes, probeOK, probeFailed)
 	return r
 }
