@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/e2e/unasked"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/identity"
@@ -32,7 +34,7 @@ const patience = 30 * time.Second
 var ways []*way
 
 // judged are the services whose failures a test counts.
-var judged = []string{"odd", "brief", "h2c", "limit1", "limit2", "limit10", "limit100"}
+var judged = []string{"odd", "brief", "h2c", "sockets", "limit1", "limit2", "limit10", "limit100"}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -97,6 +99,7 @@ func start() (stop func() error, err error) {
 			"odd=" + service.addr,
 			"brief=" + service.addr + ";request-timeout=1s;progress-timeout=1s",
 			"h2c=" + service.h2c + ";protocol=h2c",
+			"sockets=" + service.sockets + ";protocol=h2c",
 		}
 		for i, w := range those {
 			w.late = map[string]*unasked.Service{}
@@ -267,6 +270,7 @@ func ask(t *testing.T, r *fleet.Relay, path string, into any) {
 // service is the service behind all ways. The path of a request decides its answer.
 type service struct {
 	addr, h2c string
+	sockets   string     // accepts WebSockets over HTTP/2
 	limited   []*limited // for each of limits
 
 	mu    sync.Mutex // guards the fields below
@@ -280,6 +284,7 @@ type service struct {
 	done  sync.WaitGroup
 	ln    net.Listener
 	web   *http.Server
+	far   *downstream.Server // of sockets
 }
 
 func serve() (*service, error) {
@@ -295,6 +300,13 @@ func serve() (*service, error) {
 	s.web = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(overH2C)}
 	s.web.Protocols.SetUnencryptedHTTP2(true)
 	s.done.Go(func() { _ = s.web.Serve(h2c) })
+	sockets, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, s.end())
+	}
+	s.sockets = sockets.Addr().String()
+	s.far = downstream.New(downstream.Config{Handler: http.HandlerFunc(overSocket), Logger: slog.New(slog.DiscardHandler)})
+	s.done.Go(func() { _ = s.far.Serve(sockets) })
 	for _, limit := range limits {
 		one, err := serveLimited(limit)
 		if err != nil {
@@ -342,10 +354,37 @@ func overH2C(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// overSocket accepts WebSockets over HTTP/2, and sends back what comes, bytes that are no frames as
+// well.
+func overSocket(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 2 || r.Header.Get("Upgrade") != "websocket" || r.URL.Path == "/refused" {
+		http.Error(w, "no WebSocket over "+r.Proto, http.StatusForbidden)
+		return
+	}
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	tunnel := c.(interface {
+		Switched(http.Header) error
+		CloseWrite() error
+	})
+	if err := tunnel.Switched(http.Header{"Sec-Websocket-Protocol": r.Header["Sec-Websocket-Protocol"], "X-Path": {r.URL.Path}}); err != nil {
+		return
+	}
+	_, _ = io.Copy(c, c)
+	_ = tunnel.CloseWrite()
+	_, _ = io.Copy(io.Discard, c)
+}
+
 // end closes everything that the service has.
 func (s *service) end() error {
 	_ = s.ln.Close()
 	_ = s.web.Close()
+	if s.far != nil {
+		_ = s.far.Close()
+	}
 	for _, one := range s.limited {
 		_ = one.end()
 	}

@@ -127,7 +127,7 @@ type exchange struct {
 	tunnel   *tunnel       // of an extended CONNECT
 	gone     func()        // ends the context, bound once
 
-	read, write deadline
+	read, write http2.Deadline
 }
 
 var exchanges = sync.Pool{New: func() any {
@@ -135,8 +135,9 @@ var exchanges = sync.Pool{New: func() any {
 	x.init()
 	x.body.x = x
 	x.gone = func() { x.context.cancel() }
-	x.read.expire = func() { x.s.InterruptRead(os.ErrDeadlineExceeded) }
-	x.write.expire = func() { x.s.Reset(http2.InternalError) }
+	x.read.Expire = func() { x.s.InterruptRead(os.ErrDeadlineExceeded) }
+	x.read.Renew = func() { x.s.InterruptRead(nil) }
+	x.write.Expire = func() { x.s.Reset(http2.InternalError) }
 	return x
 }}
 
@@ -150,8 +151,11 @@ func (x *exchange) begin(c *conn, s *http2.Stream) {
 
 // end forgets the request, so that the exchange can serve another one.
 func (x *exchange) end() {
-	x.read.set(time.Time{})
-	x.write.set(time.Time{})
+	x.read.Stop()
+	x.write.Stop()
+	if x.tunnel != nil {
+		x.tunnel.End()
+	}
 	x.body.close()
 	x.s.OnEnd(nil) // first: the context may serve for another request
 	x.finished()
@@ -486,52 +490,14 @@ func (x *exchange) EnableFullDuplex() error { return nil }
 
 // SetReadDeadline bounds reads of the request's body.
 func (x *exchange) SetReadDeadline(t time.Time) error {
-	if t.IsZero() || time.Until(t) > 0 {
-		x.s.InterruptRead(nil)
-	}
-	x.read.set(t)
+	x.read.Set(t)
 	return nil
 }
 
 // SetWriteDeadline bounds writes of the answer. When it has passed, the stream is reset.
 func (x *exchange) SetWriteDeadline(t time.Time) error {
-	x.write.set(t)
+	x.write.Set(t)
 	return nil
-}
-
-// deadline calls a function at a time. Its zero value has none.
-type deadline struct {
-	expire func()
-
-	mu    sync.Mutex // held while expire runs; guards the fields below
-	timer *time.Timer
-	round int // a timer of another round has been replaced
-}
-
-func (d *deadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.round++
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-	if t.IsZero() {
-		return
-	}
-	left := time.Until(t)
-	if left <= 0 {
-		d.expire()
-		return
-	}
-	round := d.round
-	d.timer = time.AfterFunc(left, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.round == round {
-			d.expire()
-		}
-	})
 }
 
 // streamBody is the body of a request over HTTP/2.

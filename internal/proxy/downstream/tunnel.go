@@ -8,14 +8,16 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
 // tunnel is the stream of an extended CONNECT (RFC 8441) as the connection that a handler
 // takes over. It ends with the handler.
-type tunnel struct{ x *exchange }
+type tunnel struct {
+	*http2.Tunnel
+	x *exchange
+}
 
 var errNoTunnel = errors.New("downstream: a stream of HTTP/2 can only be taken over for an extended CONNECT")
 
@@ -28,7 +30,9 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case x.status != 0 || x.tunnel != nil:
 		return nil, nil, errTaken
 	}
-	x.tunnel = &tunnel{x}
+	x.read.Stop() // from now on the deadlines of the tunnel count
+	x.write.Stop()
+	x.tunnel = &tunnel{http2.NewTunnel(x.s), x}
 	return x.tunnel, bufio.NewReadWriter(bufio.NewReaderSize(x.tunnel, 16), bufio.NewWriterSize(x.tunnel, 16)), nil
 }
 
@@ -43,34 +47,6 @@ func (t *tunnel) Switched(header http.Header) error {
 	x.status = http.StatusOK
 	return x.sendHead(false)
 }
-
-func (t *tunnel) Read(p []byte) (int, error) { return t.x.s.Read(p) }
-
-func (t *tunnel) Write(p []byte) (int, error) { return t.x.s.Write(p, false) }
-
-// CloseWrite ends the direction to the client.
-func (t *tunnel) CloseWrite() error {
-	_, err := t.x.s.Write(nil, true)
-	return err
-}
-
-// Close ends both directions.
-func (t *tunnel) Close() error {
-	t.x.s.Reset(http2.Cancel)
-	return nil
-}
-
-func (t *tunnel) LocalAddr() net.Addr  { return t.x.c.nc.LocalAddr() }
-func (t *tunnel) RemoteAddr() net.Addr { return t.x.c.nc.RemoteAddr() }
-
-func (t *tunnel) SetDeadline(d time.Time) error {
-	_ = t.x.SetReadDeadline(d) // neither fails
-	return t.x.SetWriteDeadline(d)
-}
-
-func (t *tunnel) SetReadDeadline(d time.Time) error { return t.x.SetReadDeadline(d) }
-
-func (t *tunnel) SetWriteDeadline(d time.Time) error { return t.x.SetWriteDeadline(d) }
 
 // webSocketKey returns a key for the request of HTTP/1.1 into which an extended CONNECT is
 // turned (RFC 6455 §4.1).

@@ -35,6 +35,7 @@
 //     control.go.
 //   - A client opens one stream before the settings of the server, and never more than these
 //     allow, or than were accepted when one was refused nevertheless.
+//   - A Tunnel makes a connection of the stream of an extended CONNECT (RFC 8441), for both sides.
 //   - Priorities are checked and ignored, a push is refused.
 //   - Streams are pooled: nothing may use one after Close.
 package http2

@@ -34,6 +34,8 @@ type Stream struct {
 	sendErr     error
 	interrupted error // of everything
 	cut         error // of reads
+	halted      error // of writes
+	connect     bool  // of a client: the request is a CONNECT
 	onEnd       func()
 
 	buf     []byte // buf[off:] has arrived and was not read
@@ -93,6 +95,14 @@ func (c *Conn) Reserve() *Stream {
 	return s
 }
 
+// TakesConnect reports whether the other side has allowed extended CONNECT (RFC 8441). Only for
+// clients.
+func (s *Stream) TakesConnect() bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.connectProtocol
+}
+
 // Request returns the head of the request. It is valid until Close. Only for servers.
 func (s *Stream) Request() *Head { return &s.head }
 
@@ -132,6 +142,7 @@ func (s *Stream) Open(fields []Field, end, bodyless bool) error {
 		c.opened += 2
 	}
 	s.id, s.bodyless = c.opened, bodyless
+	s.connect = len(fields) > 0 && fields[0].Value == "CONNECT"
 	s.sendWindow, s.window, s.target = int64(c.streamWindow), int64(c.cfg.Window), int64(c.cfg.Window)
 	c.streams[s.id] = s
 	c.sendHeaders(s, fields, end)
@@ -369,6 +380,8 @@ func (s *Stream) sendable() error {
 	switch {
 	case s.interrupted != nil:
 		return s.interrupted
+	case s.halted != nil:
+		return s.halted
 	case s.err != nil:
 		return s.err
 	case s.sendErr != nil:
@@ -395,6 +408,14 @@ func (s *Stream) InterruptRead(err error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.cut = err
+	s.wake()
+}
+
+// InterruptWrite ends the writes, now and later, with err. With nil they work again.
+func (s *Stream) InterruptWrite(err error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.halted = err
 	s.wake()
 }
 

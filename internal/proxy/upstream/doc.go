@@ -23,6 +23,10 @@
 // goroutine each, which ends with the connection. The certificate of a service with h2 is
 // always checked, and a dial fails if it is not the expected one.
 //
+// A WebSocket to an endpoint over HTTP/2 is the stream of an extended CONNECT (RFC 8441), and
+// from then on a tunnel as one over HTTP/1.1. It waits until the endpoint's settings say whether
+// they allow it; no other upgrade is carried there.
+//
 // Over TCP every connection is a session of the endpoint's service, so a Pool keeps none:
 // Carry dials, and connects the two ends. A request asks for a session by the upgrade
 // wire.UpgradeTCP, which is the same between relays and to sidecars. A session that breaks,

@@ -62,11 +62,16 @@ var ErrAbandoned = errors.New("the endpoint was declared dead before it answered
 // there.
 var ErrFull = errors.New("the worker has as many requests of this service in flight as it has slots")
 
+// ErrNoWebSockets is the cause of the error of a WebSocket to an endpoint whose SETTINGS do not
+// allow it. Nothing was sent.
+var ErrNoWebSockets = errors.New("the service accepts no WebSockets over HTTP/2: let it set SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441), or offer it with protocol=http1")
+
 var (
 	errDialLate    = errors.New("no connection within") // the dial timeout follows
 	errStale       = errors.New("the endpoint closed the idle connection")
 	errEarlyEOF    = errors.New("the endpoint closed the connection before the end of the message")
-	errUpgradeH2   = errors.New("upgrade refused: the way to the endpoint is HTTP/2, which carries none here")
+	errUpgradeH2   = errors.New("upgrade refused: HTTP/2 carries no TCP session")
+	errWebSocket   = errors.New("a WebSocket begins with GET, without a body and with one Sec-WebSocket-Key of 16 bytes in base64")
 	errNoHijack    = errors.New("upgrade refused: the client's connection cannot be taken over")
 	errNotTCP      = errors.New("the service takes TCP sessions and no requests: connect to an address of --tcp-ingress")
 	errNotUpgrade  = errors.New("the endpoint switched protocols without a request for it")

@@ -39,6 +39,16 @@ type h2Conn struct {
 	used bool // it has had a stream
 }
 
+// settled reports whether the settings of the endpoint have arrived.
+func (c *h2Conn) settled() bool {
+	select {
+	case <-c.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
 // h2Opening is a connection that is being opened, or will be, for all waiting requests: a
 // burst needs one connection and not a hundred, and a failed dial would fail in the same way
 // for each request. It has ended when the number of streams is known that the endpoint allows.
@@ -79,7 +89,7 @@ func (c *h2Conns) signal() {
 // arrival, and more connections are opened for them.
 func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err error) {
 	take := func() bool {
-		stream, reused = c.take()
+		stream, reused = c.take(s.key != "")
 		return stream != nil
 	}
 	if c.waiting.Load() == 0 {
@@ -107,9 +117,13 @@ func (p *Pool) setWait(g *progress, cancel context.CancelCauseFunc) {
 	g.endWait = cancel
 }
 
-// take reserves a stream on an open connection that has one free. The lock is held.
-func (c *h2Conns) take() (s *http2.Stream, reused bool) {
+// take reserves a stream on an open connection that has one free, and whose settings have
+// arrived if settled. The lock is held.
+func (c *h2Conns) take(settled bool) (s *http2.Stream, reused bool) {
 	for _, conn := range c.conns {
+		if settled && !conn.settled() {
+			continue
+		}
 		if s := conn.Reserve(); s != nil {
 			reused, conn.used = conn.used, true
 			return s, reused

@@ -33,8 +33,9 @@ type h2Stream struct {
 
 	progress progress
 
-	opened    bool // a byte of the request may have reached the endpoint
-	consumed  bool // a part of the client's body was read
+	key       string // of the WebSocket that the request opens; empty if it opens none
+	opened    bool   // a byte of the request may have reached the endpoint
+	consumed  bool   // a part of the client's body was read
 	committed bool
 }
 
@@ -47,7 +48,8 @@ func (s *h2Stream) free() {
 		s.small = nil
 	}
 	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, nil, nil, nil, nil
-	s.progress.w = nil
+	s.progress.w, s.progress.tunnel = nil, nil
+	s.key = ""
 	s.opened, s.consumed, s.committed = false, false, false
 	h2Streams.Put(s)
 }
@@ -62,7 +64,9 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	}
 	defer c.p.leave(&s.progress)
 	if RequiresUpgrade(r) {
-		return s.res, s.fail(StageClient, errUpgradeH2)
+		if err := s.takeKey(); err != nil {
+			return s.res, s.fail(StageClient, err)
+		}
 	}
 	if err := s.head(); err != nil {
 		return s.res, s.fail(StageClient, err)
@@ -77,6 +81,9 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	s.s, s.res.Reused = stream, reused
 	c.p.attach(s)
 	defer c.p.detachStream(s)
+	if s.key != "" && !stream.TakesConnect() {
+		return s.res, s.fail(StageClient, ErrNoWebSockets)
+	}
 	if err := s.run(); err != nil {
 		err.bodyConsumed = err.bodyConsumed || s.body != nil && s.body.consumed.Load() // until it was stopped
 		return s.res, err
@@ -151,7 +158,7 @@ func (s *h2Stream) send() *Error {
 			return s.fail(StageClient, err)
 		}
 	}
-	whole := s.body == nil && length == 0 && len(r.Trailer) == 0
+	whole := s.body == nil && length == 0 && len(r.Trailer) == 0 && s.key == ""
 	err := s.s.Open(s.fields, whole, r.Method == http.MethodHead)
 	switch {
 	case errors.Is(err, http2.ErrHeadTooLarge):
@@ -161,7 +168,7 @@ func (s *h2Stream) send() *Error {
 	}
 	s.opened = true
 	switch {
-	case whole:
+	case whole, s.key != "":
 	case s.body != nil:
 		s.sent = make(chan struct{})
 		if expectsContinue(r) {
@@ -301,9 +308,13 @@ func (s *h2Stream) head() error {
 	s.fields = append(s.fields[:0],
 		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: s.c.scheme},
 		http2.Field{Name: ":authority", Value: host}, http2.Field{Name: ":path", Value: uri})
+	if s.key != "" {
+		s.fields[0].Value = http.MethodConnect
+		s.fields = append(s.fields, http2.Field{Name: ":protocol", Value: "websocket"})
+	}
 	pass := x.passes(r)
 	for name, values := range r.Header {
-		if !pass.sends(name) {
+		if !pass.sends(name) || s.key != "" && name == keyName {
 			continue
 		}
 		if err := s.field(name, values...); err != nil {
@@ -449,6 +460,9 @@ func (s *h2Stream) respond(head *http2.Head) *Error {
 		case "grpc-status": // of an answer without a body
 			s.res.CallStatus = f.Value
 		}
+	}
+	if s.key != "" && s.res.Status < 300 {
+		return s.switchProtocols(head)
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
 	if s.x.Sidecar && s.res.Failed != "" {

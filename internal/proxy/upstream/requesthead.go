@@ -110,7 +110,7 @@ func upgradeOf(r *http.Request) string {
 func Upgrades(r *http.Request) bool { return upgradeOf(r) != "" }
 
 // RequiresUpgrade reports whether a request makes no sense without its upgrade: a WebSocket or a
-// TCP session. Any other upgrade may be ignored (RFC 9110 §7.8), as on a way over HTTP/2.
+// TCP session. Any other upgrade may be ignored (RFC 9110 §7.8), as it is over HTTP/2.
 func RequiresUpgrade(r *http.Request) bool {
 	upgrade := upgradeOf(r)
 	return upgrade == wire.UpgradeTCP || strings.EqualFold(upgrade, "websocket")

@@ -61,8 +61,8 @@ func (e *tunnelEnd) note(d *direction, err error) {
 
 // broke returns the side that has ended the tunnel, if neither this process nor the
 // progress timeout has.
-func (f *flight) broke(e *tunnelEnd) Broke {
-	if f.res.Stopped || f.p.silentOf(&f.progress) != SilentNone {
+func (t *tunnel) broke(e *tunnelEnd) Broke {
+	if t.res.Stopped || t.p.silentOf(t.g) != SilentNone {
 		return BrokeNone
 	}
 	return Broke(e.first.Load())

@@ -3,7 +3,9 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/sha1"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/http2"
 	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -43,52 +46,130 @@ func (f *flight) switchProtocols() *Error {
 	return f.openTunnel(header)
 }
 
-// openTunnel answers with the header, takes over the connection of the client and copies
-// both ways until both directions have ended. What is left in f.in are the first bytes to
-// the client.
-func (f *flight) openTunnel(header http.Header) (failed *Error) {
-	client, buffered, err := http.NewResponseController(f.w).Hijack()
+// openTunnel makes a tunnel of the exchange. What is left in f.in are the first bytes to the
+// client.
+func (f *flight) openTunnel(header http.Header) *Error {
+	t := tunnel{p: f.p, w: f.w, x: f.x, c: f.c, g: &f.progress, res: &f.res, upgrade: f.upgrade, early: f.in[f.from:f.to], committed: &f.committed, fail: f.fail}
+	return t.open(header)
+}
+
+// takeKey reads the key of the WebSocket that a request opens over HTTP/2 (RFC 6455 §4.2.1). The
+// endpoint gets no key, so it cannot refuse a bad one.
+func (s *h2Stream) takeKey() error {
+	keys := s.r.Header[keyName]
+	switch {
+	case ForTCP(s.r):
+		return errUpgradeH2
+	case s.r.Method != http.MethodGet || hasBody(s.r) || len(keys) != 1:
+		return errWebSocket
+	}
+	if b, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(b) != 16 {
+		return errWebSocket
+	}
+	s.key = keys[0]
+	return nil
+}
+
+const keyName = "Sec-Websocket-Key"
+
+// acceptOf returns Sec-WebSocket-Accept for a key (RFC 6455 §4.2.2).
+func acceptOf(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// switchProtocols answers the request for a WebSocket as over HTTP/1.1, and connects the client
+// with the stream.
+func (s *h2Stream) switchProtocols(head *http2.Head) *Error {
+	s.res.Status = http.StatusSwitchingProtocols
+	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
+		s.res.Dropped = true
+		return nil
+	}
+	header := s.w.Header()
+	s.fill(header, head)
+	delete(header, "Content-Length")
+	header["Upgrade"], header["Connection"] = []string{"websocket"}, []string{"Upgrade"}
+	header["Sec-Websocket-Accept"] = []string{acceptOf(s.key)}
+	s.x.addResponse(header)
+	stream := http2.NewTunnel(s.s)
+	defer stream.End()
+	c := s.c.p.engageStream(s, stream)
+	defer s.c.p.release(c, false)
+	t := tunnel{p: s.c.p, w: s.w, x: s.x, c: c, g: &s.progress, res: &s.res, upgrade: "websocket", committed: &s.committed, fail: s.fail}
+	return t.open(header)
+}
+
+// engageStream lets the watch end the tunnel as one over HTTP/1.1, and no longer the exchange.
+func (p *Pool) engageStream(s *h2Stream, stream net.Conn) *conn {
+	c := &conn{Conn: stream}
+	p.mu.Lock()
+	s.progress.stream, s.progress.ctx = nil, nil
+	p.engage(c, s.r.Context(), &s.progress)
+	p.mu.Unlock()
+	s.s.Interrupt(nil) // the watch repeats what it has ended
+	return c
+}
+
+// tunnel is an exchange whose client and endpoint have switched protocols.
+type tunnel struct {
+	p         *Pool
+	w         http.ResponseWriter
+	x         *Exchange
+	c         *conn
+	g         *progress
+	res       *Result
+	upgrade   string
+	early     []byte // the first bytes to the client
+	committed *bool
+	fail      func(Stage, error) *Error // of the exchange
+}
+
+// open answers with the header, takes over the connection of the client and copies both ways
+// until both directions have ended.
+func (t *tunnel) open(header http.Header) (failed *Error) {
+	client, buffered, err := http.NewResponseController(t.w).Hijack()
 	if err != nil {
 		clear(header)
-		return f.fail(StageClient, errNoHijack)
+		return t.fail(StageClient, errNoHijack)
 	}
 	defer func() {
-		if failed != nil && f.upgrade == wire.UpgradeTCP {
+		if failed != nil && t.upgrade == wire.UpgradeTCP {
 			socket.Reset(client)
-			socket.Reset(f.c.Conn)
+			socket.Reset(t.c.Conn)
 		}
 		_ = client.Close() // it may be closed already
 	}()
-	f.committed = true
-	f.res.Upgraded = true
+	*t.committed = true
+	t.res.Upgraded = true
 	// A tunnel has no deadline and outlives that of the request: only its two ends, the
 	// progress timeout, Sessions and Drain end it.
-	webSocket := strings.EqualFold(f.upgrade, "websocket")
-	f.p.detach(f.c, client, Tunnel{Session: f.x.Session, Opened: time.Now(), WebSocket: webSocket})
-	if err := f.c.SetDeadline(time.Time{}); err != nil {
-		return f.fail(StageBody, err)
+	webSocket := strings.EqualFold(t.upgrade, "websocket")
+	t.p.detach(t.c, client, Tunnel{Session: t.x.Session, Opened: time.Now(), WebSocket: webSocket})
+	if err := t.c.SetDeadline(time.Time{}); err != nil {
+		return t.fail(StageBody, err)
 	}
 	_ = client.SetDeadline(time.Time{})
-	if err := switchClient(client, header, buffered.Writer, f.in[f.from:f.to]); err != nil {
-		return f.fail(StageClient, err)
+	if err := switchClient(client, header, buffered.Writer, t.early); err != nil {
+		return t.fail(StageClient, err)
 	}
-	f.res.BytesOut = int64(f.to - f.from)
+	t.res.BytesOut = int64(len(t.early))
 	var follow *frames
 	if webSocket {
-		follow = newFrames(f.in[f.from:f.to])
-		f.progress.inFrame.Store(follow.within())
+		follow = newFrames(t.early)
+		t.g.inFrame.Store(follow.within())
 	}
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	if len(early) > 0 {
-		if _, err := f.c.Write(early); err != nil {
-			return f.fail(StageBody, err)
+		if _, err := t.c.Write(early); err != nil {
+			return t.fail(StageBody, err)
 		}
-		f.x.Moved.add(toEndpoint, len(early))
+		t.x.Moved.add(toEndpoint, len(early))
 	}
-	f.x.Moved.add(toClient, f.to-f.from)
-	in, out := f.tunnel(client, f.c.Conn, follow)
-	f.res.BytesIn, f.res.BytesOut = int64(len(early))+in, f.res.BytesOut+out
-	f.res.Silent = f.p.silentOf(&f.progress)
+	t.x.Moved.add(toClient, len(t.early))
+	in, out := t.pass(client, t.c.Conn, follow)
+	t.res.BytesIn, t.res.BytesOut = int64(len(early))+in, t.res.BytesOut+out
+	t.res.Silent = t.p.silentOf(t.g)
 	return nil
 }
 
@@ -116,30 +197,30 @@ func (p *Pool) detach(c *conn, client net.Conn, of Tunnel) {
 	p.mu.Unlock()
 }
 
-// tunnel copies both ways until both have ended, and returns the number of bytes from the
+// pass copies both ways until both have ended, and returns the number of bytes from the
 // client and to the client. The end of one direction is passed on; an error ends both.
 // follow follows the frames to the client, so that the client gets a close frame when
 // Sessions ends the tunnel.
-func (f *flight) tunnel(client, endpoint net.Conn, follow *frames) (in, out int64) {
-	g := &f.progress
+func (t *tunnel) pass(client, endpoint net.Conn, follow *frames) (in, out int64) {
+	g := t.g
 	up := direction{dst: endpoint, src: client, side: toEndpoint, writing: &g.sending}
 	down := direction{dst: client, src: endpoint, side: toClient, writing: &g.writing, frames: follow}
 	var ended tunnelEnd
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.end(&up, f.pass(&up), &ended)
+		t.end(&up, t.copy(&up), &ended)
 	}()
-	err := f.pass(&down)
-	for follow.within() && errors.Is(err, os.ErrDeadlineExceeded) && f.p.awaitFrame(g) {
-		err = f.pass(&down) // the frame began when the tunnel was being ended
+	err := t.copy(&down)
+	for follow.within() && errors.Is(err, os.ErrDeadlineExceeded) && t.p.awaitFrame(g) {
+		err = t.copy(&down) // the frame began when the tunnel was being ended
 	}
-	if !f.p.stopped(g) || !follow.sendClose(client) {
-		f.end(&down, err, &ended)
+	if !t.p.stopped(g) || !follow.sendClose(client) {
+		t.end(&down, err, &ended)
 	}
 	<-done
-	f.res.Stopped = f.p.stopped(g)
-	f.res.Broke = f.broke(&ended)
+	t.res.Stopped = t.p.stopped(g)
+	t.res.Broke = t.broke(&ended)
 	return up.passed, down.passed
 }
 
@@ -159,9 +240,9 @@ type direction struct {
 	refused  bool // the error is that of dst
 }
 
-// pass copies one direction to its end. It returns nil after the end of what src sends.
-func (f *flight) pass(d *direction) error {
-	g := &f.progress
+// copy copies one direction to its end. It returns nil after the end of what src sends.
+func (t *tunnel) copy(d *direction) error {
+	g := t.g
 	in := newTunnelReader(d.src)
 	defer in.drop()
 	for {
@@ -177,7 +258,7 @@ func (f *flight) pass(d *direction) error {
 			d.writing.Store(false)
 			g.moved.Store(true)
 			d.passed += int64(n)
-			f.x.Moved.add(d.side, n)
+			t.x.Moved.add(d.side, n)
 			if d.frames != nil {
 				if !leaving {
 					d.frames.pass(b)
@@ -258,13 +339,13 @@ func (in *tunnelReader) next() ([]byte, error) {
 }
 
 // end passes on how a direction has ended.
-func (f *flight) end(d *direction, err error, ended *tunnelEnd) {
+func (t *tunnel) end(d *direction, err error, ended *tunnelEnd) {
 	half, ok := d.dst.(interface{ CloseWrite() error })
 	if err == nil && ok && half.CloseWrite() == nil {
 		return
 	}
 	ended.note(d, err)
-	if f.upgrade == wire.UpgradeTCP {
+	if t.upgrade == wire.UpgradeTCP {
 		// A session that breaks must not look like one whose sender has finished.
 		socket.Reset(d.dst)
 		socket.Reset(d.src)

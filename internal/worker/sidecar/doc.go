@@ -17,7 +17,10 @@
 // worker offers as TCP, and such a service gets no other request.
 //
 // A service with h2 is reached over TLS, and its certificate is always checked (see
-// upstream.ServiceTLS). It takes no upgrades.
+// upstream.ServiceTLS).
+//
+// A WebSocket to a service over HTTP/2 is a stream there. If a service with h2c accepts none, it is
+// tried over HTTP/1.1.
 //
 // A request is for the service that Ringway-Service names. Header fields Ringway-* do not
 // pass in either direction: those of the service are dropped, so the service cannot

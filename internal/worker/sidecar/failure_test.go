@@ -216,3 +216,25 @@ func TestARequestWithoutAByteEndsAndReportsWhichSideWasSilent(t *testing.T) {
 		}
 	}
 }
+
+// A service over HTTP/2 that does not know HTTP/1.1 ends a connection of it, as one that breaks does.
+func TestAWebSocketThatBreaksOverHTTP1IsAFailureOnceTheServiceHasAnsweredThere(t *testing.T) {
+	var breaks atomic.Bool
+	s := start(t, nil, serve(t, "chat", advertise.H2C, func(w http.ResponseWriter, r *http.Request) {
+		if breaks.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	for _, step := range []struct {
+		breaks bool
+		status int
+		failed string
+	}{{true, http.StatusBadRequest, ""}, {false, http.StatusForbidden, ""}, {true, http.StatusBadGateway, wire.FailedSent}} {
+		breaks.Store(step.breaks)
+		resp, body := answer(t, s.relay(t), s.request(t, "GET", "chat", nil, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="))
+		if resp.StatusCode != step.status || resp.Header.Get(wire.FailedHeader) != step.failed || strings.Contains(body, "SETTINGS_ENABLE_CONNECT_PROTOCOL") != (step.status == http.StatusBadRequest) {
+			t.Errorf("%+v: %s %v %q", step, resp.Status, resp.Header, body)
+		}
+	}
+}

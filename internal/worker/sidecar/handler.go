@@ -62,10 +62,6 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	x := exchanges.Get().(*exchange)
 	x.service = service
-	pool := service.pool
-	if service.upgrades != nil && upstream.RequiresUpgrade(r) {
-		pool = service.upgrades
-	}
 	x.changes = upstream.Exchange{
 		Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, ProxyProtocol: service.proxyProtocol,
 		Progress: time.Duration(service.progress.Load()), Once: service.once.Load(),
@@ -74,12 +70,18 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		x.changes.Deadline = time.Now().Add(left)
 		x.changes.Header = wire.PassTimeLeft(x.left[:0], r.Header, left)
 	}
-	if pool.OverHTTP2() {
+	if service.pool.OverHTTP2() {
 		x.body.Begin(r)
 	}
-	carried, err := pool.Carry(w, r, &x.changes)
+	carried, err := service.pool.Carry(w, r, &x.changes)
 	if x.again(w, r, err) {
-		carried, err = pool.Carry(w, r, &x.changes)
+		carried, err = service.pool.Carry(w, r, &x.changes)
+	}
+	if service.upgrades != nil && errors.Is(err, upstream.ErrNoWebSockets) {
+		refused := err
+		if carried, err = service.upgrades.Carry(w, r, &x.changes); service.lacksHTTP1(err) {
+			err = refused
+		}
 	}
 	x.body.End(r)
 	if carried.Silent != upstream.SilentNone {
@@ -109,6 +111,14 @@ func (x *exchange) again(w http.ResponseWriter, r *http.Request, err error) bool
 		return x.body.Rewind(w)
 	}
 	return !e.BodyConsumed()
+}
+
+// lacksHTTP1 reports whether a service over HTTP/2 ended the connection of a WebSocket over HTTP/1.1
+// as one that does not know HTTP/1.1. That is no failure of the service.
+func (s *service) lacksHTTP1(err error) bool {
+	var e *upstream.Error
+	return errors.As(err, &e) && e.Sent() && !e.Committed() && !e.Client() && !e.Unanswered() && !errors.Is(err, upstream.ErrStopped) &&
+		s.upgrades.Stats().Answers == 0
 }
 
 // drops reports whether a field of a request stays here. The caller passes: only relays and

@@ -276,7 +276,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 
-		// Upgrades come over HTTP/1.1, whatever the service's requests do.
+		// Neither service accepts WebSockets over HTTP/2.
 		c, _, err := websocket.Dial(t.Context(), "http://"+r.IngressAddr()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{wire.ServiceHeader: {service}}})
 		if err != nil {
 			t.Fatalf("%s: %v", service, err)

@@ -24,8 +24,8 @@ type service struct {
 	protocol      advertise.Protocol
 	proxyProtocol bool
 	pool          *upstream.Pool
-	// upgrades carries protocol upgrades if pool uses HTTP/2 in clear text, which does not
-	// support them; otherwise nil. It holds no connection before the first upgrade.
+	// upgrades carries WebSockets over HTTP/1.1 if pool uses HTTP/2 in clear text and the service
+	// accepts none there; otherwise nil. It holds no connection before the first.
 	upgrades *upstream.Pool
 	*counters
 }

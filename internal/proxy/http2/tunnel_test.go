@@ -1,0 +1,62 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestTheDeadlinesOfATunnelEndItsReadsAndWritesUntilTheyAreRemoved(t *testing.T) {
+	resume := make(chan struct{})
+	client, _ := pair(t, func(s *Stream) {
+		defer s.Close()
+		if s.Send([]Field{{Name: ":status", Value: "200"}}, false) != nil {
+			return
+		}
+		<-resume // until then the window stays closed
+		far := NewTunnel(s)
+		defer far.End()
+		n, err := io.Copy(io.Discard, far)
+		if _, werr := far.Write([]byte("done")); n != 1<<20+4 || err != nil || werr != nil {
+			t.Errorf("the service got %d bytes, %v, %v", n, err, werr)
+		}
+		_ = far.CloseWrite()
+	})
+	s := client.NewStream()
+	defer s.Close()
+	if err := s.Open(get("/"), false, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Answer(); err != nil {
+		t.Fatal(err)
+	}
+	c := NewTunnel(s)
+	defer c.End()
+	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	n, err := c.Write(make([]byte, 1<<20))
+	if n == 0 || n == 1<<20 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("a write without a window: %d, %v", n, err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read of nothing: %v", err)
+	}
+	_ = c.SetDeadline(time.Now().Add(-time.Second))
+	if _, err := c.Write([]byte("late")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write when the time is over: %v", err)
+	}
+	_ = c.SetDeadline(time.Time{})
+	close(resume)
+	if _, err := c.Write(make([]byte, 1<<20-n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("rest")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.CloseWrite()
+	if got, err := io.ReadAll(c); string(got) != "done" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
