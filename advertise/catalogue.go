@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -353,7 +355,21 @@ type examined struct {
 
 // examine decodes a record and checks its signature. It takes about 100 µs and may be
 // called from any goroutine.
-func (c *Catalogue) examine(raw []byte) examined {
+//
+// A panic costs only the record: every member examines the records of all workers, so one
+// record would otherwise end all members together, and again after each restart.
+func (c *Catalogue) examine(raw []byte) (x examined) {
+	author := ""
+	defer func() {
+		if p := recover(); p != nil {
+			x = examined{err: refuse(panicked, "record of %q: panic while it was examined: %v", author, p)}
+			if c.logRate.Allow() {
+				c.logger.Error("dropped a record that this build cannot examine: report it", "node", author, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	head := &reader{rest: raw}
+	author = readRecordHead(head, head.array(math.MaxInt32, "malformed")).NodeID // also if the rest cannot be decoded
 	record, signed, err := decodeRecord(raw)
 	if err != nil {
 		return examined{err: err}

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/memnet"
+	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -546,4 +547,51 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 		f.unharmed("a flood of streams", before)
 		f.give("relay", nil...)
 	})
+}
+
+// brittle panics when it checks the records of one author.
+type brittle struct {
+	*signedStill
+	author string
+}
+
+func (b brittle) Verify(id string, kind membership.Statement, statement, signature []byte) error {
+	if id == b.author {
+		panic("no certificate of " + id)
+	}
+	return b.signedStill.Verify(id, kind, statement, signature)
+}
+
+func TestARecordThatPanicsIsDroppedWithTheNameOfItsAuthorAndOthersAreTaken(t *testing.T) {
+	k := newKeys()
+	log := &observed.Log{}
+	still := brittle{&signedStill{still: newStill("relay"), author: author{k, "relay"}}, "b"}
+	c, err := New(Config{Gossip: still, Now: func() time.Time { return start }, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.setMembers(snapshotOf(map[string]uint64{"a": 1, "b": 1, "c": 1}))
+	record := func(id string) []byte {
+		return k.signedBy(t, id, Record{NodeID: id, Epoch: 1, Sequence: 1, Services: echo(1)})
+	}
+	for _, id := range []string{"a", "b"} {
+		c.receiveGossip(gossiped(record(id)))
+	}
+	c.readMail()
+	c.mergeAll([]examined{c.examine(record("b")), c.examine(record("c"))}, &frames{})
+
+	if n := testutil.ToFloat64(c.metrics.received.WithLabelValues("invalid_panic")); n != 2 {
+		t.Errorf("%v records are counted that panic, want 2", n)
+	}
+	held := contents(c.store)
+	for id, want := range map[string]bool{"a": true, "b": false, "c": true} {
+		if _, got := held[instance{id, 1}]; got != want {
+			t.Errorf("the record of %s is stored: %v, want %v", id, got, want)
+		}
+	}
+	for _, want := range []string{"node=b", "no certificate of b", "brittle.Verify"} { // the last is from the stack
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
+	}
 }

@@ -61,11 +61,14 @@ func (m *metrics) initialise() {
 	series.StartAtZero(m.bytes, "sent", "received")
 }
 
+// panicked is the reason of a record that this build cannot examine because of a defect.
+const panicked = "panic"
+
 // recordReasons are the reasons to refuse a record, frameReasons the additional reasons to
 // end an exchange.
 var (
 	recordReasons = []string{
-		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", "policy", "protocol", "proxy_protocol", "relays",
+		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", panicked, "policy", "protocol", "proxy_protocol", "relays",
 		"selection", "sequence", "services", "signature", "slots", "state", "tags", "too_large", "version", "weight",
 	}
 	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}

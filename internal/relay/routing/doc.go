@@ -30,7 +30,8 @@
 //
 // Rules: Run is the only writer. It creates the pool of a worker's connections before it
 // publishes a route, and closes the pool only when no route has needed it for the drain
-// delay, so a request with an old route finds its connection. The connection to a relay
+// delay, so a request with an old route finds its connection. A service whose route cannot be
+// computed, even because of a panic, keeps its last route. The connection to a relay
 // has one Hop for each service that uses it, and requests in flight keep their Hop open.
 // Package internal/pool chooses these relays, three
 // primaries and two backups for each service; it runs on its own goroutines, which Run

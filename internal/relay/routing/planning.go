@@ -27,6 +27,7 @@ type planning struct {
 	graceOver time.Time
 	linked    []linked // in the range or within slack of it
 	slots     slotsSet // with which the route was computed
+	failed    bool     // the last time that the route was computed
 	chosen             // how its endpoints are picked
 }
 
@@ -58,7 +59,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
 	slots := r.slots.Load().of(s.Name)
-	if !relaysChanged && !graceOver && slots == planned.slots && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
+	if !relaysChanged && !graceOver && !planned.failed && slots == planned.slots && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
 		return false, nil
 	}
 	endpoints := slices.Collect(offered.All())

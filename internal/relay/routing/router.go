@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -241,7 +242,7 @@ func New(cfg Config) (*Router, error) {
 		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), kept: newKeptChecks(),
 		first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
-		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result.", "result"),
+		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result: ok or failed (its last route stays; the log has the reason).", "result"),
 		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
 	}
 	series.StartAtZero(r.updates, routeOK, routeFailed)
@@ -451,6 +452,18 @@ func (r *Router) noteSettled() {
 	}
 }
 
+// routeAlone is route, but a panic is an error of this service only. Every relay routes the
+// services of all records, so one record would otherwise end all relays together, and again
+// after each restart.
+func (r *Router) routeAlone(s *Service, relaysChanged bool, now time.Time) (computed bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			computed, err = true, fmt.Errorf("routing: panic in this build, report it: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return r.route(s, relaysChanged, now)
+}
+
 // update recomputes what changed and publishes it. It returns whether there was any change,
 // and when the next vanished member loses its place, zero if there is none.
 func (r *Router) update() (planned bool, next time.Time) {
@@ -480,12 +493,12 @@ func (r *Router) update() (planned bool, next time.Time) {
 		}
 		services[name] = s
 		appeared = appeared || !known
-		computed, err := r.route(s, relaysChanged, now)
+		computed, err := r.routeAlone(s, relaysChanged, now)
 		planned = planned || computed
-		if err != nil {
+		if r.plans[name].failed = err != nil; err != nil {
 			// The last good route stays: stale endpoints are better than none.
 			r.updates.WithLabelValues(routeFailed).Inc()
-			r.cfg.Logger.Error("cannot plan a service; its last route stays", "service", name, "err", err)
+			r.lines.Log(slog.LevelError, "cannot plan a service; its last route stays", "service", name, "err", err)
 		}
 		sooner(r.plans[name].graceOver)
 	}
