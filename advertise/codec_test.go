@@ -2,6 +2,7 @@ package advertise
 
 import (
 	"bytes"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -152,6 +153,18 @@ func TestInvalidServicesAreRefusedOnBothSides(t *testing.T) {
 		{"selection", func(s *Service) { s.Selection = "p2c\x7f" }},
 		{"policy", func(s *Service) { s.Policy = strings.Repeat("p", 257) }},
 		{"policy", func(s *Service) { s.Policy = "retry=never\n" }},
+		{"weight", func(s *Service) { s.Weight = math.MinInt32 }},
+		{"weight", func(s *Service) { s.Weight = math.MaxInt32 }},
+		{"slots", func(s *Service) { s.Slots = math.MinInt32 }},
+		{"relays", func(s *Service) { s.Relays = math.MinInt32 }},
+		{"relays", func(s *Service) { s.Relays = math.MaxInt32 }},
+		{"name", func(s *Service) { s.Name = "a\xff" }},
+		{"address", func(s *Service) { s.Address = "\xff:80" }},
+		{"address", func(s *Service) { s.Address = "h\x00:80" }},
+		{"version", func(s *Service) { s.Version = "\xff" }},
+		{"tags", func(s *Service) { s.Tags = []string{"\xff"} }},
+		{"selection", func(s *Service) { s.Selection = "\xff" }},
+		{"policy", func(s *Service) { s.Policy = "\xff" }},
 	} {
 		s := ok
 		test.change(&s)

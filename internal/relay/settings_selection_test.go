@@ -105,7 +105,7 @@ func TestEverythingWrongWithStrategiesIsReportedInOneError(t *testing.T) {
 		`--max-attempts "9"`,
 		`--selection "nearest" (flag --selection): invalid strategy: "nearest" (must be one of: p2c, stable, stable-sha256, manual, ordered, random, closest, farthest, slots)`,
 		`--selection "echo=manual" (flag --selection): strategy is not configured: strategy manual requires at least one node in preferred`,
-		`--selection "billing=closest;expiry=0s;timeout=-1s" (flag --selection): parameter expiry of strategy closest must be greater than 0, not 0s`,
+		`--selection "billing=closest;expiry=0s;timeout=-1s" (flag --selection): parameter expiry of strategy closest must be at least 1s, not 0s`,
 		`--selection "billing=closest;expiry=0s;timeout=-1s" (flag --selection): parameter timeout of strategy closest must be greater than 0, not -1s`,
 		`--selection "slots;vnodes=65;colour=red" (flag --selection): parameter vnodes of strategy slots must be in 1..64, not 65`,
 		`--selection "slots;vnodes=65;colour=red" (flag --selection): strategy slots takes no parameter "colour" (must be one of: vnodes, samples, maxscan, jitter, fresh)`,

@@ -250,7 +250,7 @@ func (b *byDistance) record(p probe) {
 		return // it is not a candidate any more
 	}
 	if known.failed = p.err != nil; known.failed {
-		known.due = p.at.Add(b.spec.Expiry / 10)
+		known.due = p.at.Add(max(b.spec.Expiry/10, minExpiry))
 	} else {
 		known.took, known.at, known.due = p.took, p.at, p.at.Add(b.spec.Expiry)
 	}

@@ -195,6 +195,20 @@ func TestTheExpirySetsHowLongATimeIsUsed(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatRefusesIsTriedOnceASecondAtTheShortestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := abc()
+		n.cut()
+		s := build(t, "closest;expiry=1s", n.use)
+		running(t, s)
+		update(t, s, endpoints("a"))
+		time.Sleep(9*time.Second + time.Second/2)
+		if got := len(n.dialled()); got != 10 {
+			t.Errorf("dialled %d times in 9.5 s, want 10", got)
+		}
+	})
+}
+
 func TestTheTimeoutBoundsAProbe(t *testing.T) {
 	for text, reached := range map[string]bool{"closest;timeout=25ms": false, "closest;timeout=35ms": true} {
 		synctest.Test(t, func(t *testing.T) {

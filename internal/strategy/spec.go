@@ -40,7 +40,8 @@ type Spec struct {
 	Preferred []string
 
 	// Expiry is how long closest and farthest use a connect time before they
-	// measure it again; after a failure it is a tenth of that. Default 5 min.
+	// measure it again, at least 1 s; after a failure it is a tenth of that, also at least
+	// 1 s. Default 5 min.
 	Expiry time.Duration
 	// Timeout limits one connection attempt of closest and farthest. Default 2 s.
 	Timeout time.Duration
@@ -176,15 +177,19 @@ type parameter interface {
 // The parameters in the order of Spec's fields.
 var parameters = []parameter{
 	preferred{},
-	period{named{"expiry", []string{Closest, Farthest}}, 5 * time.Minute, func(s *Spec) *time.Duration { return &s.Expiry }},
-	period{named{"timeout", []string{Closest, Farthest}}, 2 * time.Second, func(s *Spec) *time.Duration { return &s.Timeout }},
+	period{named{"expiry", []string{Closest, Farthest}}, minExpiry, 5 * time.Minute, func(s *Spec) *time.Duration { return &s.Expiry }},
+	period{named{"timeout", []string{Closest, Farthest}}, 0, 2 * time.Second, func(s *Spec) *time.Duration { return &s.Timeout }},
 	number{named{"vnodes", []string{Slots}}, 1, MaxVirtualNodes, DefaultVirtualNodes, func(s *Spec) *int { return &s.VirtualNodes }},
 	number{named{"samples", []string{Slots}}, 1, maxSamples, 2, func(s *Spec) *int { return &s.Samples }},
 	number{named{"maxscan", []string{Slots}}, 1, 256, 16, func(s *Spec) *int { return &s.MaxScan }},
 	number{named{"jitter", []string{Slots}}, 0, 64, 4, func(s *Spec) *int { return &s.SlotJitter }},
-	period{named{"fresh", []string{Slots}}, 10 * time.Second, func(s *Spec) *time.Duration { return &s.Fresh }},
+	period{named{"fresh", []string{Slots}}, 0, 10 * time.Second, func(s *Spec) *time.Duration { return &s.Fresh }},
 	factor{named{"bound", []string{Stable}}, 100, 1.25, func(s *Spec) *float64 { return &s.Bound }},
 }
+
+// minExpiry is the least that Spec.Expiry may be. Workers advertise it: with 1 ns, one record
+// would keep every relay of the fleet busy with connections.
+const minExpiry = time.Second
 
 // maxSamples is the most that Spec.Samples may be.
 const maxSamples = 8
@@ -221,11 +226,11 @@ func (n number) check(s *Spec) error {
 	return nil
 }
 
-// period is a time that must be greater than 0.
+// period is a time of at least low, or greater than 0 if low is 0.
 type period struct {
 	named
-	normal time.Duration
-	field  func(*Spec) *time.Duration
+	low, normal time.Duration
+	field       func(*Spec) *time.Duration
 }
 
 func (p period) reset(s *Spec)       { *p.field(s) = p.normal }
@@ -239,7 +244,10 @@ func (p period) parse(s *Spec, text string) (err error) {
 }
 
 func (p period) check(s *Spec) error {
-	if v := *p.field(s); v <= 0 {
+	switch v := *p.field(s); {
+	case p.low > 0 && v < p.low:
+		return fmt.Errorf("selection: parameter %s of strategy %s must be at least %v, not %v", p.name, s.Name, p.low, v)
+	case v <= 0:
 		return fmt.Errorf("selection: parameter %s of strategy %s must be greater than 0, not %v", p.name, s.Name, v)
 	}
 	return nil

@@ -70,7 +70,8 @@ func TestAllMistakesAreReportedInOneErrorInAStableOrder(t *testing.T) {
 		"random;jitter=1;fresh=1s":  {`strategy random takes no parameter "jitter"`, `strategy random takes no parameter "fresh"`},
 		"closest;vnodes=1":          {`strategy closest takes no parameter "vnodes" (must be one of: preferred, expiry, timeout)`},
 		"closest;timeout=-1s;expiry=0": {
-			"parameter expiry of strategy closest must be greater than 0, not 0s", "parameter timeout of strategy closest must be greater than 0, not -1s"},
+			"parameter expiry of strategy closest must be at least 1s, not 0s", "parameter timeout of strategy closest must be greater than 0, not -1s"},
+		"farthest;expiry=1ns": {"parameter expiry of strategy farthest must be at least 1s, not 1ns"},
 		"slots;vnodes=0;samples=0;maxscan=0;jitter=-1;fresh=0s": {
 			"vnodes of strategy slots must be in 1..64, not 0", "samples of strategy slots must be in 1..8, not 0",
 			"maxscan of strategy slots must be in 1..256, not 0", "jitter of strategy slots must be in 0..64, not -1", "fresh of strategy slots must be greater than 0"},
@@ -98,7 +99,7 @@ func TestAllMistakesAreReportedInOneErrorInAStableOrder(t *testing.T) {
 func TestASpecBuiltInCodeIsCheckedLikeOneThatIsRead(t *testing.T) {
 	for want, spec := range map[string]Spec{
 		"requires at least one node":          {Name: Ordered},
-		"must be greater than 0":              {Name: Closest},
+		"must be greater than 0":              {Name: Closest, Expiry: minExpiry},
 		"must be in 1..64":                    {Name: Slots, Samples: 1, MaxScan: 1, Fresh: 1},
 		`takes no parameter "preferred"`:      {Name: Random, Preferred: []string{"a"}},
 		`takes no parameter "expiry"`:         {Name: Stable, Expiry: 1},
@@ -144,7 +145,7 @@ func valid(t *rapid.T) Spec {
 				*p.field(&s) = rapid.Float64Range(1.001, p.high).Draw(t, p.name)
 			}
 		case period:
-			*p.field(&s) = time.Duration(rapid.Int64Range(1, 1e15).Draw(t, p.name))
+			*p.field(&s) = time.Duration(rapid.Int64Range(max(1, int64(p.low)), 1e15).Draw(t, p.name))
 		case preferred:
 			s.Preferred = rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9._=-]{1,5}`), 1, 4, rapid.ID[string]).Draw(t, "preferred")
 		}

@@ -113,7 +113,7 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 2)
 	all := strategy.Default(strategy.Closest)
-	all.Expiry = 20 * time.Millisecond
+	all.Expiry = time.Second // the least
 	r := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.Choosing.Strategies = map[string]strategy.Spec{"": all} })
 	measured := func() bool {
 		s, ok := r.Service("echo")
@@ -121,17 +121,17 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c api.Candidate) bool { return c.Score == 0 })
 	}
 	await(t, "both are measured", measured)
-	if got := r.choiceOf(); got != "closest;expiry=20ms setting" {
+	if got := r.choiceOf(); got != "closest;expiry=1s setting" {
 		t.Errorf("%s", got)
 	}
 	probes := func() int { return r.counters("ringway_selection_probes_total")["ok"] }
-	await(t, "they are measured again", func() bool { return probes() > 6 })
+	await(t, "they are measured again", func() bool { return probes() > 3 })
 	// Another strategy ends the measuring of the first.
 	c.advertise([]string{"w1", "w2"}, "farthest")
 	await(t, "it is farthest now", func() bool { return r.choiceOf() == "farthest advertisement" && measured() })
 	await(t, "no relay measures all the time", func() bool {
 		before := probes()
-		time.Sleep(200 * time.Millisecond) // ten times what the first would wait
+		time.Sleep(1200 * time.Millisecond) // longer than the first would wait
 		return probes() == before
 	})
 }
