@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,6 +98,7 @@ const (
 	minExchangeRate = 128 << 10 // bytes per second
 
 	expireInterval = time.Minute
+	turnInterval   = 5 * time.Second // the loop turns at least this often, so that its age shows a hang
 )
 
 // Catalogue advertises the services of this node and collects those of all other members.
@@ -110,7 +112,8 @@ type Catalogue struct {
 	inbound inbound
 	calls   chan func()
 	ownWake chan struct{}
-	stopped chan struct{} // closed when Run has ended
+	stopped chan struct{}             // closed when Run has ended
+	turned  atomic.Pointer[time.Time] // when the loop turned last; nil while it does not run
 	// rate limits what exchanges send, logRate the log lines that peers can cause.
 	rate, logRate *rate.Limiter
 
@@ -152,6 +155,7 @@ func New(cfg Config) (*Catalogue, error) {
 		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
 	}
+	series.With(registry).GaugeFunc("ringway_advertise_loop_age_seconds", "Time since the loop that merges records turned last: at most 5 s in a healthy member.", c.age)
 	c.partners = newPartners(cfg.Interval, c.random)
 	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.logRefused))
 	if registry.Err != nil {
@@ -200,10 +204,17 @@ func (c *Catalogue) loop(ctx context.Context) {
 	defer compare.Stop()
 	expire := time.NewTicker(expireInterval)
 	defer expire.Stop()
+	turn := time.NewTicker(turnInterval)
+	defer turn.Stop()
+	defer c.turned.Store(nil)
 	c.wakeOwn() // for services offered before Run
 
 	for ctx.Err() == nil {
+		now := time.Now()
+		c.turned.Store(&now)
 		select {
+		case <-turn.C:
+			continue
 		case <-ctx.Done():
 			return
 		case s, ok := <-snapshots:
@@ -240,6 +251,14 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.publishView()
 		}
 	}
+}
+
+// age returns the time since the loop turned last in seconds, 0 while it does not run.
+func (c *Catalogue) age() float64 {
+	if at := c.turned.Load(); at != nil {
+		return time.Since(*at).Seconds()
+	}
+	return 0
 }
 
 func stoppedTimer() *time.Timer {

@@ -1,14 +1,20 @@
 package advertise
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/observed"
 )
 
 // A rate sees nothing of a series that begins with its first event, so that one must
@@ -67,4 +73,40 @@ func reasonsInTheSource(t *testing.T) (reasons []string) {
 		t.Fatalf("found only %v", reasons)
 	}
 	return reasons
+}
+
+func TestTheAgeOfTheLoopIsAtMostFiveSecondsUnlessItHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		c, err := New(Config{Gossip: newStill("r1"), Registerer: registry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect := func(when string, least, most float64) {
+			t.Helper()
+			if age := observed.Series(t, registry, "ringway_advertise_loop_age_seconds")[""]; age < least || age > most {
+				t.Errorf("%s the loop is %v s old, want %v to %v", when, age, least, most)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Run(ctx) }()
+		for range 20 {
+			time.Sleep(1900 * time.Millisecond)
+			expect("without work", 0, 5)
+		}
+		resume := make(chan struct{})
+		c.calls <- func() { <-resume }
+		time.Sleep(time.Minute)
+		expect("in a call", 60, 65)
+		close(resume)
+		synctest.Wait()
+		expect("after the call", 0, 5)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		expect("after Run", 0, 0)
+	})
 }

@@ -48,6 +48,7 @@ const (
 	NotJoined                   // the cluster was not found yet
 	NotSettled                  // the catalogue may lack records
 	NothingReached              // no worker, or no relay to forward to, can be connected to
+	Stalled                     // routes are not computed any more
 	NoSharedKey                 // session cookies cannot be signed
 	NotListening                // the ingress is not open yet
 	NoService                   // a worker without a service

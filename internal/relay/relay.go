@@ -377,6 +377,9 @@ func (r *Relay) waitsFor() []node.Reason {
 	if reason := r.Routes.Unreached(); reason != "" {
 		add(node.NothingReached, reason)
 	}
+	if reason := r.Routes.Stalled(); reason != "" {
+		add(node.Stalled, reason)
+	}
 	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
 	// relay wait: a record must not take relays out of rotation.
 	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == identity.RoleRelay {

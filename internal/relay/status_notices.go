@@ -75,6 +75,8 @@ func readinessNotice(reason node.Reason) statuspage.Notice {
 		n.Remedy = "It takes a few seconds after a start."
 	case node.NothingReached:
 		n.Remedy, n.Runbook = "Check the network between this relay and their addresses; it is ready again once one is reached.", "relay-not-ready"
+	case node.Stalled:
+		n.Remedy, n.Runbook = "Save `relay debug bundle` for a report, then restart it.", "relay-not-ready"
 	case node.NoSharedKey:
 		n.Remedy, n.Runbook = "It is asked for again by itself; other relays must be reachable on their peer address.", "shared-key-missing"
 	}

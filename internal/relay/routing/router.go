@@ -206,6 +206,9 @@ type Router struct {
 	stopped  chan struct{} // closed when Run has ended
 	pools    *pools
 
+	turned       atomic.Int64 // when the loop of Run turned last, in nanoseconds since the Epoch; 0 while it does not run
+	stallsLogged atomic.Bool  // the present stall
+
 	// Used only by Run.
 	links      *links
 	forwarding *forwarding
@@ -247,6 +250,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	series.StartAtZero(r.updates, routeOK, routeFailed)
 	series.StartAtZero(r.leftOut, leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener)
+	f.GaugeFunc("ringway_relay_route_loop_age_seconds", "Time since the loop that computes routes turned last: below 1 s in a healthy relay; from 30 s on the relay is not ready.", func() float64 { return r.turnAge().Seconds() })
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
 	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
@@ -357,6 +361,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.kept.running.Wait() // each result has room in ended
 	defer r.reach.running.Wait()
 	defer endProbes()
+	defer r.turned.Store(0)
 	views := r.cfg.Catalogue.Watch(ctx)
 	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
 	probes := time.NewTicker(r.cfg.ReachTimeout / 10)
@@ -377,6 +382,7 @@ func (r *Router) Run(ctx context.Context) error {
 		r.checkKept(probing)
 	}
 	for {
+		r.turned.Store(int64(max(r.now(), 1)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -437,6 +443,34 @@ func (r *Router) Run(ctx context.Context) error {
 		}
 		due = latest.At(r.links.act(ctx, time.Now()))
 	}
+}
+
+// stallAfter is how long one turn of the loop of Run may take. Without work the loop turns every
+// refreshInterval, and the routes of the largest fleets take seconds.
+const stallAfter = 30 * time.Second
+
+// turnAge returns the time since the loop of Run turned last, 0 while Run does not run.
+func (r *Router) turnAge() time.Duration {
+	at := r.turned.Load()
+	if at == 0 {
+		return 0
+	}
+	return max(0, time.Duration(r.now())-time.Duration(at))
+}
+
+// Stalled returns why this relay should get no traffic although it reaches workers: the loop of
+// Run has not turned for 30 s, so routes do not follow the catalogue any more. A stall is logged
+// once. Stalled may be called from any goroutine.
+func (r *Router) Stalled() string {
+	age := r.turnAge()
+	if age < stallAfter {
+		r.stallsLogged.Store(false)
+		return ""
+	}
+	if r.stallsLogged.CompareAndSwap(false, true) {
+		r.cfg.Logger.Error("the loop that computes routes does not turn: the last routes stay", "for", age)
+	}
+	return fmt.Sprintf("its routes are not updated any more: the loop that computes them has not turned for %v", age.Round(time.Second))
 }
 
 func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r.cfg.Epoch)) }
