@@ -63,7 +63,9 @@ func listenSocket(path string) (_ net.Listener, err error) {
 	if err := errors.Join(os.Chmod(made, 0o600), publish(made, path)); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	stat, err := os.Lstat(path)
+	// made is the same file. path is missing while another process, in publish, looks whether
+	// it is stale.
+	stat, err := os.Lstat(made)
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}

@@ -262,6 +262,12 @@ func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 				client := &http.Client{Transport: named{http.DefaultTransport, name}}
+				// A relay is ready before it knows each service that the program knows.
+				for end := time.Now().Add(waitTime); load("http://"+binary.IngressAddr(), client, 1) > 0; time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("the relay does not learn of %s", name)
+					}
+				}
 				if failed := load("http://"+binary.IngressAddr(), client, 20); failed > 0 {
 					t.Errorf("%d of 20 requests from the relay to %s failed", failed, name)
 				}
