@@ -159,16 +159,40 @@ func (c *PlanConfig) affine() ([]Relay, error) {
 	}
 	// Slots are needed if they define the index, or to choose k of more relays.
 	if k := c.serving(len(ids)); c.IndexSource == IndexSlot || k < len(ids) {
-		ids = slotHolders(c.Service, k, ids)
+		chosen := slotHolders(c.Service, k, ids)
 		if c.IndexSource == IndexRank {
-			ids = ring.Order(c.Service, ids)
+			chosen = ring.Order(c.Service, chosen)
+		} else {
+			c.slotsOfPlaces(chosen, ids, byID)
 		}
+		ids = chosen
 	}
 	out := make([]Relay, len(ids))
 	for i, id := range ids {
 		out[i] = byID[id]
 	}
 	return out, nil
+}
+
+// slotsOfPlaces gives each place slots of its own, as many as it has among the chosen relays:
+// a place that loses relays must not move the ranges in another. Where all relays are in one
+// place, nothing changes.
+func (c *PlanConfig) slotsOfPlaces(chosen, all []string, byID map[string]Relay) {
+	members, places := map[Place][]string{}, map[Place][]int{}
+	for _, id := range all {
+		members[byID[id].Place] = append(members[byID[id].Place], id)
+	}
+	if len(members) == 1 {
+		return
+	}
+	for i, id := range chosen {
+		places[byID[id].Place] = append(places[byID[id].Place], i)
+	}
+	for place, at := range places {
+		for i, id := range slotHolders(c.Service, len(at), members[place]) {
+			chosen[at[i]] = id
+		}
+	}
 }
 
 // orderedWorkers returns the workers in ring order, and their ids.
@@ -246,7 +270,7 @@ type IndexSource string
 
 const (
 	// IndexSlot uses the number of the slot that the relay holds. A relay that is replaced
-	// changes only its own range.
+	// changes only its own range. Each place has slots of its own.
 	IndexSlot IndexSource = "slot"
 
 	// IndexRank uses the relay's position among the affine relays in ring order, as
