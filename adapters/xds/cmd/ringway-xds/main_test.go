@@ -139,7 +139,7 @@ func ranges(t *testing.T) map[string][]string {
 	for i := range workers {
 		ids = append(ids, fmt.Sprintf("w%d", i))
 	}
-	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: affinity.Relays(envoys), RelaysPerService: len(envoys), Workers: affinity.Workers(ids)})
+	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: affinity.Relays(envoys), IndexSource: affinity.IndexRank, RelaysPerService: len(envoys), Workers: affinity.Workers(ids)})
 	if err != nil {
 		t.Fatal(err)
 	}
