@@ -17,7 +17,7 @@ func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 		r = ringway(t, "plan", "echo", "--admin-addr", admin)
 		return r.Code == 0 && strings.Contains(r.Stdout, "connections  4\n")
 	})
-	containsAll(t, r.Stdout, []string{"projection, index by rank", "relays       2, each connected to 2 workers", "workers      2, each connected to 2 relays", "INDEX  RELAY  STATE", "[0..2) of 2 (all)"})
+	containsAll(t, r.Stdout, []string{"projection, index by slot", "relays       2, each connected to 2 workers", "workers      2, each connected to 2 relays", "INDEX  RELAY  STATE", "[0..2) of 2 (all)"})
 	await(t, "the connection to w2 is open", func() bool {
 		r = ringway(t, "explain", "echo", "--worker", "w2", "--admin-addr", admin)
 		return r.Code == 0 && strings.Contains(r.Stdout, "connected  yes, link open\n")

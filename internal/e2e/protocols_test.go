@@ -83,8 +83,8 @@ func (f *fleet) webSocketIsRefused(r *relay, service string) func(*testing.T) {
 		defer func() { _ = resp.Body.Close() }()
 		body, err := io.ReadAll(resp.Body)
 		a := answer{status: resp.StatusCode, header: resp.Header, body: string(body), err: err}
-		if got := a.failure(); a.status < 400 || got.Code == "" || !strings.Contains(got.Error, "upgrade") {
-			t.Errorf("%v, want an error of the relay that speaks of the upgrade", a)
+		if got := a.failure(); a.status < 400 || got.Code == "" || !strings.Contains(got.Error, "WebSockets over HTTP/2") {
+			t.Errorf("%v, want an error of the relay that says what the service lacks", a)
 		}
 	}
 }
