@@ -192,6 +192,53 @@ func TestADatacenterThatHasEnoughKeepsToItself(t *testing.T) {
 	}
 }
 
+func TestALossInOneDatacenterMovesNoRangeInAnotherThatHasEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := anyFleet.Draw(t, "fleet")
+		cfg.RelaysPerService, cfg.Minimums, cfg.PeersPerTier = 1000, affinity.DefaultMinimums, 3
+		there := affinity.Place{Datacenter: "fra", Region: "eu"}
+		const relays, workers = 6, 12 // of the datacenter that has enough
+		cfg.Relays, cfg.Workers = someRelays(relays+rapid.IntRange(1, 12).Draw(t, "others")), someWorkers(2*workers)
+		for i := range cfg.Relays {
+			cfg.Relays[i].Place = affinity.Place{Datacenter: "par", Region: "eu"}
+			if i < relays {
+				cfg.Relays[i].Place = there
+			}
+		}
+		for i := range cfg.Workers {
+			cfg.Workers[i].Place = affinity.Place{Datacenter: "par", Region: "eu"}
+			if i < workers {
+				cfg.Workers[i].Place = there
+			}
+		}
+		inside := func() []string {
+			p, err := affinity.NewPlan(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out []string
+			for i, relay := range p.Affine() {
+				assignments, err := p.Assignments(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, a := range assignments {
+					if slices.Contains(relayIDs(relays), relay) && slices.Contains(workerIDs(workers), a.Worker) {
+						out = append(out, relay+" "+a.Worker)
+					}
+				}
+			}
+			slices.Sort(out)
+			return out
+		}
+		before := inside()
+		cfg.Relays = cfg.Relays[:rapid.IntRange(relays, len(cfg.Relays)-1).Draw(t, "left")]
+		if after := inside(); !slices.Equal(before, after) {
+			t.Fatalf("%v before, %v after", before, after)
+		}
+	})
+}
+
 // HS-D3: union, not replacement. The number of peers that makes a tier enough decides.
 func TestADatacenterWithTooFewWorkersTakesInTheNextTier(t *testing.T) {
 	cfg := affinity.PlanConfig{Service: "billing", Relays: []affinity.Relay{{ID: "r", Place: affinity.Place{Datacenter: "fra", Region: "eu"}}}}
