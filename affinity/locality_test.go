@@ -195,7 +195,7 @@ func TestADatacenterThatHasEnoughKeepsToItself(t *testing.T) {
 func TestALossInOneDatacenterMovesNoRangeInAnotherThatHasEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := anyFleet.Draw(t, "fleet")
-		cfg.RelaysPerService, cfg.Minimums, cfg.PeersPerTier = 1000, affinity.DefaultMinimums, 3
+		cfg.RelaysPerService, cfg.Minimums, cfg.PeersPerTier, cfg.Strategy = 1000, affinity.DefaultMinimums, 3, affinity.Projection
 		there := affinity.Place{Datacenter: "fra", Region: "eu"}
 		const relays, workers = 6, 12 // of the datacenter that has enough
 		cfg.Relays, cfg.Workers = someRelays(relays+rapid.IntRange(1, 12).Draw(t, "others")), someWorkers(2*workers)
