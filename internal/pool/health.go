@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/ringway/ringway/internal/outlier"
 )
 
 const (
@@ -17,8 +15,6 @@ const (
 	// maxPenalty limits what failures add to the estimate.
 	maxPenalty = 10 * time.Second
 
-	// minRequests is the least number of recent requests for judging a failure share.
-	minRequests = outlier.Enough
 	// percentileSamples is the number of latencies for the 99th percentile.
 	percentileSamples = 100
 	// latencyStep is the number of samples between two checks of the latency.
@@ -141,9 +137,4 @@ func (h *health) lastMedian() time.Duration {
 	last := slices.Clone(h.recent[end-latencyStep : end])
 	slices.Sort(last)
 	return last[latencyStep/2]
-}
-
-// wilsonLowerBound returns the lower bound of the failure share.
-func wilsonLowerBound(failures, requests float64) float64 {
-	return outlier.LowerBound(failures, requests, outlier.Sure)
 }

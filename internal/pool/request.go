@@ -216,15 +216,15 @@ func (t *table) failing(m *member) (Reason, string) {
 	if h.consecutive > t.cfg.ConsecutiveFailures && others < threshold {
 		return ConsecutiveFailures, fmt.Sprintf("%d consecutive failures, allowed are %d", h.consecutive, t.cfg.ConsecutiveFailures)
 	}
-	if h.requests < minRequests {
+	if h.requests < outlier.Enough {
 		return "", ""
 	}
 	share := h.failures / h.requests
-	if wilsonLowerBound(h.failures, h.requests) <= threshold {
+	if outlier.LowerBound(h.failures, h.requests, outlier.Sure) <= threshold {
 		return "", ""
 	}
 	own, rest := outlier.Count{Failures: h.failures, Requests: h.requests}, outlier.Count{Failures: failures, Requests: requests}
-	if requests >= minRequests && outlier.Excess(own, rest, outlier.Sure) <= threshold {
+	if requests >= outlier.Enough && outlier.Excess(own, rest, outlier.Sure) <= threshold {
 		return "", ""
 	}
 	return ErrorRate, fmt.Sprintf("%.0f%% of %.0f recent requests failed, significantly more than %.3g%%", 100*share, h.requests, 100*threshold)
