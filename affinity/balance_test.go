@@ -77,7 +77,7 @@ func TestLoadFollowsWeight(t *testing.T) {
 		{"one relay", 1, 7, anyWeight, affinity.Projection, 2e-6},
 		{"fifty relays", 50, 1000, anyWeight, affinity.Projection, 2e-6},
 		{"more relays than workers", 100, 20, oneOrTwo, affinity.Projection, 2e-6},
-		{"a large ring", 300, 10_000, oneOrTwo, affinity.Projection, 0.02},
+		{"a large ring", 300, 10_000, oneOrTwo, affinity.Projection, 2e-6},
 		{"rendezvous", 50, 1000, anyWeight, affinity.Rendezvous, 2e-6},
 		{"rendezvous, large", 300, 10_000, anyWeight, affinity.Rendezvous, 2e-6},
 	} {

@@ -56,6 +56,18 @@ var largePlans = map[string]affinity.PlanConfig{
 			cfg.Workers[i].Weight = 10 + 10*(i%2*i%3)
 		}
 	}),
+	"traffic": largePlan(func(cfg *affinity.PlanConfig) {
+		cfg.RelaysPerService, cfg.Workers = 0, inRingOrder("billing", someWorkers(20_000))
+		for i := range cfg.Relays {
+			cfg.Relays[i].Traffic = []int{300, 1000, 1700}[i%3]
+		}
+	}),
+	"traffic that can be balanced": largePlan(func(cfg *affinity.PlanConfig) {
+		cfg.RelaysPerService, cfg.Workers = 0, inRingOrder("billing", someWorkers(20_000))
+		for i := range cfg.Relays {
+			cfg.Relays[i].Traffic = 900 + i*7%200
+		}
+	}),
 	"places": largePlan(func(cfg *affinity.PlanConfig) {
 		for i := range cfg.Relays {
 			cfg.Relays[i].Datacenter = fmt.Sprint("dc", i%6)

@@ -9,8 +9,9 @@
 //
 //   - every worker has at least min(m, R) relays, wherever the worker runs, and every
 //     relay has workers;
-//   - the weights of a range sum to 1 and, when relays carry equal traffic, give every
-//     worker a load in proportion to its weight, as nearly as the connections allow.
+//   - the weights of a range sum to 1 and give every worker a load in proportion to its
+//     weight, whatever traffic each relay carries ([Relay.Traffic]). Where the connections do
+//     not allow that, the fullest worker is as little loaded as they allow.
 //
 // With projection, when all members have the same place and workers have equal weight:
 //
@@ -19,7 +20,8 @@
 //   - the sizes of any two ranges differ by at most one and none is below min(p, W);
 //   - the fleet holds max(m·W, p·R) connections (never more than R·W), the fewest that
 //     satisfy both minimums;
-//   - loads are exactly equal, with one exception; see [Shape.AppendWeights].
+//   - loads are exactly equal if relays carry the same traffic, with one exception; see
+//     [Shape.AppendWeights].
 //
 // With rendezvous, a member that joins or leaves moves only its own connections; ranges
 // differ in size, and loads are equal to one part in a million.

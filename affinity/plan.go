@@ -32,6 +32,15 @@ type Plan struct {
 	// proportion to their factors. A factor is 0 where the weights have a closed form;
 	// factors is nil if all have one.
 	factors []float64
+
+	weights []float64 // of each worker; nil if all are equal
+	supply  []float64 // of each relay: its traffic as a multiple of the mean; nil if all carry the same
+
+	// flows are the parts of a relay's traffic that go to each of its cells, in order, where no
+	// factors give every worker its share; nil for other relays. The factor of a worker is then
+	// its part of its cell.
+	flows  [][]float64
+	cellOf []int32 // of each worker; nil if flows is
 }
 
 // relayShare is one relay's part in one group.
@@ -54,8 +63,8 @@ type Assignment struct {
 //
 // With projection the cost is a sort of the workers, unless WorkersOrdered is set, and a
 // few nanoseconds per slot and relay where slots are needed. Weights are then computed
-// relay by relay, on demand, except where workers have unequal weights or several groups
-// share relays. With rendezvous the cost is a few nanoseconds per relay and worker, and
+// relay by relay, on demand, except where workers have unequal weights, relays carry unequal
+// traffic, or several groups share relays. With rendezvous the cost is a few nanoseconds per relay and worker, and
 // NewPlan always computes the weights.
 func NewPlan(cfg PlanConfig) (*Plan, error) {
 	if err := cfg.complete(); err != nil {
@@ -77,19 +86,20 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		cfg.Minimums.PeersPerWorker = max(cfg.Minimums.PeersPerWorker, len(relays))
 	}
 	p := &Plan{
-		service: cfg.Service, skip: slices.Clone(cfg.Skip), workers: ids, minimums: cfg.Minimums, strategy: cfg.Strategy,
+		service: cfg.Service, skip: slices.Clone(cfg.Skip), workers: ids, weights: loads, minimums: cfg.Minimums, strategy: cfg.Strategy,
 		relayPlaces:  placesOf(len(relays), func(i int) Place { return relays[i].Place }),
 		workerPlaces: placesOf(len(workers), func(i int) Place { return workers[i].Place }),
 	}
 	for _, relay := range relays {
 		p.affine = append(p.affine, relay.ID)
 	}
+	p.supply = supplyOf(relays)
 	p.groups, p.groupOf = locality{p.relayPlaces, p.workerPlaces, cfg.Minimums, cfg.PeersPerTier}.groups()
 	p.collectShares()
 	if p.strategy == Rendezvous {
 		p.link()
 	}
-	p.balance(loads)
+	p.balance()
 	return p, nil
 }
 
@@ -188,6 +198,9 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 	if share := p.shares[index][0]; p.factors == nil || p.factors[share.group.workers[0]] == 0 {
 		return p.appendRange(dst, share), nil
 	}
+	if p.flows != nil && p.flows[index] != nil {
+		return p.appendFlows(dst, index), nil
+	}
 	first, sum := len(dst), 0.0
 	for pos := range p.connections(index) {
 		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.factors[pos]})
@@ -212,6 +225,18 @@ func (p *Plan) appendRange(dst []Assignment, s relayShare) []Assignment {
 			}
 		}
 	})
+	return dst
+}
+
+// appendFlows is AppendAssignments for a relay with flows.
+func (p *Plan) appendFlows(dst []Assignment, index int) []Assignment {
+	at, cell := -1, int32(-1)
+	for pos := range p.connections(index) {
+		if p.cellOf[pos] != cell {
+			at, cell = at+1, p.cellOf[pos]
+		}
+		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.flows[index][at] * p.factors[pos]})
+	}
 	return dst
 }
 
@@ -240,6 +265,35 @@ func (s relayShare) positions() iter.Seq[int] {
 			}
 		}
 	}
+}
+
+// Loads returns the expected load of every worker, in ring order, as a multiple of its share by
+// weight: 1 everywhere if the connections allow it. It costs O(connections). The slice is the
+// caller's.
+func (p *Plan) Loads() []float64 {
+	out := make([]float64, len(p.workers))
+	var row []Assignment
+	traffic, weights := 0.0, 0.0
+	for i := range p.affine {
+		supply := 1.0
+		if p.supply != nil {
+			supply = p.supply[i]
+		}
+		traffic += supply
+		row, _ = p.AppendAssignments(row[:0], i) // i is an index of the plan
+		at := 0
+		for pos := range p.connections(i) {
+			out[pos] += row[at].Weight * supply
+			at++
+		}
+	}
+	for w := range out {
+		weights += loadOf(p.weights, int32(w))
+	}
+	for w := range out {
+		out[w] *= weights / (loadOf(p.weights, int32(w)) * traffic)
+	}
+	return out
 }
 
 // Coverage counts the connections of all affine relays, in O(connections). The result is

@@ -341,6 +341,46 @@ func ValidateService(name string) error {
 type Relay struct {
 	ID string // stable and unique
 	Place
+
+	// Traffic is how many requests per second the relay carries for the service, 0 if that is
+	// not known: as many as the mean of the others. It decides weights, and no connection.
+	Traffic int
+}
+
+// MaxTrafficRatio bounds the traffic of a relay: it counts as at least the mean divided by
+// MaxTrafficRatio and as at most the mean times MaxTrafficRatio. A relay that lies about its
+// traffic cannot do more than that.
+const MaxTrafficRatio = 4
+
+// supplyOf returns the traffic of each relay as a multiple of the mean, nil if all carry the same.
+func supplyOf(relays []Relay) []float64 {
+	sum, known := 0.0, 0
+	for _, r := range relays {
+		if r.Traffic > 0 {
+			sum += float64(r.Traffic)
+			known++
+		}
+	}
+	if known == 0 {
+		return nil
+	}
+	mean := sum / float64(known)
+	out, total, equal := make([]float64, len(relays)), 0.0, true
+	for i, r := range relays {
+		out[i] = mean
+		if r.Traffic > 0 {
+			out[i] = min(max(float64(r.Traffic), mean/MaxTrafficRatio), mean*MaxTrafficRatio)
+		}
+		total += out[i]
+		equal = equal && out[i] == out[0]
+	}
+	if equal {
+		return nil
+	}
+	for i := range out {
+		out[i] /= total / float64(len(relays))
+	}
+	return out
 }
 
 // Worker is one worker's endpoint of the service.
