@@ -67,7 +67,9 @@ func (n network) factors(rounds int) ([]float64, bool) {
 			}
 		}
 		for c, demand := range n.demand {
-			factors[c] = adjust(factors[c], demand, sums[c])
+			if demand > 0 {
+				factors[c] = adjust(factors[c], demand, sums[c])
+			}
 		}
 		if round%checkEvery == 0 {
 			ok := n.worst(factors, sums) <= tolerance
@@ -97,7 +99,9 @@ func (n network) worst(factors, sums []float64) float64 {
 	}
 	worst := 0.0
 	for c, demand := range n.demand {
-		worst = max(worst, math.Abs(float64(factors[c]*sums[c])/demand-1))
+		if demand > 0 {
+			worst = max(worst, math.Abs(float64(factors[c]*sums[c])/demand-1))
+		}
 	}
 	return worst
 }
@@ -110,11 +114,11 @@ func sumOf(values []float64, at []int32) float64 {
 	return sum
 }
 
-// balance finds the weights: every worker's load is proportional to its own weight over
-// all groups that share relays, as nearly as the connections allow.
-func (p *Plan) balance() {
+// balance finds the weights: every worker's load is proportional to its target, as nearly as
+// the connections allow. Nil targets are equal.
+func (p *Plan) balance(targets []float64) {
 	p.fallBack()
-	if len(p.groups) == 1 && p.weights == nil && p.supply == nil && p.groups[0].closed() {
+	if len(p.groups) == 1 && targets == nil && p.supply == nil && p.groups[0].closed() {
 		return
 	}
 	p.factors = make([]float64, len(p.workers))
@@ -122,9 +126,10 @@ func (p *Plan) balance() {
 	for _, part := range p.parts() {
 		g := part.groups[0]
 		switch {
-		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(p.weights, g.workers) || p.supply != nil:
-			p.scale(part)
+		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(targets, g.workers) || p.supply != nil:
+			p.scale(part, targets)
 		case !g.closed():
+			g.scaled = true
 			for pos, factors := range g.sets[0].factors { // found by fallBack
 				p.factors[g.workers[pos]] = factors
 			}
@@ -147,8 +152,8 @@ func (p *Plan) fallBack() {
 		g := &p.groups[i]
 		for b := range g.sets {
 			home := &g.sets[b]
-			if !home.home || home.links == nil {
-				continue
+			if home.part != homeSet || home.links == nil || len(g.sets) > 1 {
+				continue // guests make up for what home relays cannot do
 			}
 			demand := make([]float64, len(g.workers))
 			for w := range demand {
@@ -233,7 +238,7 @@ func (p *Plan) parts() []part {
 }
 
 // scale finds the weights of one part, and sets the cells of its workers.
-func (p *Plan) scale(part part) {
+func (p *Plan) scale(part part, targets []float64) {
 	net := network{cells: make([][]int32, len(part.relays))}
 	supply, total := float64(len(part.relays)), 0.0
 	if p.supply != nil {
@@ -251,16 +256,21 @@ func (p *Plan) scale(part part) {
 			}
 			cell := len(net.demand) - 1
 			p.cellOf[w] = int32(cell)
-			net.demand[cell] += loadOf(p.weights, w)
-			total += loadOf(p.weights, w)
+			net.demand[cell] += loadOf(targets, w)
+			total += loadOf(targets, w)
 		}
 	}
 	for i, relay := range part.relays {
 		last := int32(-1)
-		for w := range p.connections(relay) {
-			if cell := p.cellOf[w]; cell != last {
-				net.cells[i] = append(net.cells[i], cell)
-				last = cell
+		for _, s := range p.shares[relay] {
+			if s.set.part.standby() {
+				continue
+			}
+			for pos := range s.positions() {
+				if cell := p.cellOf[s.group.workers[pos]]; cell != last {
+					net.cells[i] = append(net.cells[i], cell)
+					last = cell
+				}
 			}
 		}
 	}
@@ -273,9 +283,13 @@ func (p *Plan) scale(part part) {
 		p.divide(part, net, factors)
 	}
 	for _, g := range part.groups {
+		g.scaled = true
 		for _, w := range g.workers {
 			cell := p.cellOf[w]
-			p.factors[w] = loadOf(p.weights, w) * inRelays / net.demand[cell] // its part of the cell
+			if net.demand[cell] == 0 {
+				continue // a zone without traffic
+			}
+			p.factors[w] = loadOf(targets, w) * inRelays / net.demand[cell] // its part of the cell
 			if ok {
 				p.factors[w] *= factors[cell]
 			}

@@ -38,11 +38,15 @@
 //	relay 2                    [----------------+-- ...
 //	relay 3  -----------------)           [-----+-- ...
 //
-// Members that name their datacenter are put in groups, each with its own ring:
+// Members that name their datacenter are put in groups, each with its own rings. A datacenter is
+// also called a zone. Traffic stays in its zone until the workers there would get more than
+// [PlanConfig.ZoneSlack] times the mean load; the rest goes to zones that have room, the nearest
+// first. With 4 relays and 8 workers in fra, 3 and 1 in par (the same region), 1 and 6 in nyc, of
+// every hundred requests
 //
-//	fra: 4 relays, 8 workers    enough of both: a closed group
-//	par: 3 relays, 1 worker     its relays also serve fra (the same region)
-//	nyc: 1 relay,  6 workers    two relays from elsewhere complete the three per worker
+//	fra keeps 50
+//	par keeps 4, because it has one worker, sends 10 to fra, and 23 to nyc as a guest
+//	nyc keeps 13
 //
 // Layers, from the arithmetic up: [Range] is one relay's part of the ring, [Shape] computes
 // ranges and weights from counts (no names), [Slots] chooses the relays that serve a

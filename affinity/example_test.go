@@ -95,13 +95,9 @@ func ExamplePlan_Explain() {
 	fmt.Println(plan.Explain("relay-par-0", "fra-3"))
 	fmt.Print(plan.Draw("relay-par-0", "fra-3"))
 	// Output:
-	// fra-3 is at position 5, inside the range [5..2) of 9 of relay-par-0
-	// billing: ring of 9 workers, 5 relays (home)
-	//   relay-fra-2 #####....
-	//   relay-fra-3 ..#####..
-	//   relay-fra-0 ....#####
-	// > relay-par-0 ##...####
-	//   relay-fra-1 ####...##
+	// all relays of this ring (1) connect to all of its workers (9)
+	// billing: ring of 9 workers, 1 relay (home)
+	// > relay-par-0 #########
 	//                    ^ fra-3, position 5
 	// billing: ring of 1 worker, 1 relay (home)
 	// > relay-par-0 #

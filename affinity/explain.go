@@ -28,8 +28,7 @@ type Explanation struct {
 	// Distance is the result of [Plan.Distance].
 	Distance int `json:"distance"`
 	// Tier is how near relay and worker are: same_dc, same_region or global. Home is true
-	// if the relay is at home in the worker's group; otherwise the relay is a reserve
-	// because the group has too few home relays.
+	// if the relay is at home in the worker's group; otherwise it is a guest or a reserve.
 	Tier string `json:"tier,omitempty"`
 	Home bool   `json:"home"`
 	// Reason explains Connected in one sentence.
@@ -76,7 +75,7 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 		return
 	}
 	shape := s.set.shape
-	e.Position, e.Ring, e.Home, e.Distance = pos, len(s.group.workers), s.set.home, p.distance(*s, pos)
+	e.Position, e.Ring, e.Home, e.Distance = pos, len(s.group.workers), s.set.part == homeSet, p.distance(*s, pos)
 	e.Connected = e.Distance == 0
 	if e.Connected {
 		assignments, _ := p.Assignments(index) // the index is valid
@@ -101,7 +100,10 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 			reason.WriteString("; it is connected anyway, because too few workers chose it")
 		}
 	}
-	if !s.set.home {
+	switch s.set.part {
+	case guestSet:
+		reason.WriteString("; it is a guest, because relays elsewhere have more traffic than their own workers should take")
+	case reserveRegion, reserveGlobal:
 		reason.WriteString("; it is a reserve, because too few relays are at home there")
 	}
 	e.Reason = reason.String()
@@ -151,11 +153,7 @@ func (p *Plan) draw(out *strings.Builder, s relayShare, worker string) {
 	if size > columns {
 		per = fmt.Sprintf(", about %d to a column", (size+columns/2)/columns)
 	}
-	kind := "home"
-	if !s.set.home {
-		kind = "reserve"
-	}
-	fmt.Fprintf(out, "%s: ring of %s%s, %s (%s)\n", p.service, counted(size, "worker"), per, counted(len(s.set.relays), "relay"), kind)
+	fmt.Fprintf(out, "%s: ring of %s%s, %s (%s)\n", p.service, counted(size, "worker"), per, counted(len(s.set.relays), "relay"), s.set.part)
 
 	first, last := max(0, s.local-drawnNeighbours), min(len(s.set.relays), s.local+drawnNeighbours+1)
 	width := 0

@@ -56,12 +56,12 @@ false 0.000 : relay-7 does not serve billing: it is on the skip list; it forward
 false 0.000 : relay-99 does not serve billing: the 5 relays that do are relay-1, relay-2, relay-6, relay-5, relay-4
 false 0.000 : worker-99 does not offer billing, or takes no requests now; 20 other workers do
 true 0.500 global: all relays of this ring (2) connect to all of its workers (2)
-false 0.000 same_dc: w-fra-0 is at position 0, 1 place outside the range [1..5) of 8 of r-fra-0
+false 0.000 same_dc: w-fra-0 is at position 0, 1 place outside the range [2..0) of 8 of r-fra-0
 false 0.000 same_region: w-par-0 is in datacenter par, which has enough relays of its own; r-fra-0 is in datacenter fra, which has enough workers
-false 0.000 global: w-nyc-4 is at position 5, 2 places outside the range [1..3) of 6 of r-fra-0; it is a reserve, because too few relays are at home there
-false 0.000 same_region: w-fra-0 is at position 0, 2 places outside the range [2..6) of 8 of r-par-0
-true 0.174 same_dc: all relays of this ring (3) connect to all of its workers (1)
-true 0.147 same_dc: all relays of this ring (1) connect to all of its workers (6)
+false 0.000 global: w-nyc-4 is in datacenter nyc, which has enough relays of its own; r-fra-0 is in datacenter fra, which has enough workers
+true 0.079 same_region: w-fra-0 is at position 0, inside the range [0..3) of 8 of r-par-0
+true 0.196 same_dc: all relays of this ring (3) connect to all of its workers (1)
+true 0.167 same_dc: all relays of this ring (1) connect to all of its workers (6)
 false 0.000 global: w-fra-0 is in datacenter fra, which has enough relays of its own; r-nyc-0 is in datacenter nyc, which has enough workers
 true 0.146 global: relay-0 is choice 3 of 8 for worker-0, which takes the first 3
 false 0.000 global: relay-1 is choice 7 of 8 for worker-0, which takes the first 3
@@ -126,23 +126,11 @@ billing: ring of 1000 workers, about 17 to a column, 30 relays (home)
   relay-18 ...................+#####+..................................
   relay-16 ......................######................................
   18 relays after
-billing: ring of 6 workers, 7 relays (reserve)
-  r-fra-2 ##....
-  r-fra-0 .##...
-  r-par-0 ..#...
-  r-fra-3 ...#..
-> r-fra-1 ...##.
-  r-par-2 ....##
-  r-par-1 #....#
-              ^ w-nyc-2, position 4
-billing: ring of 8 workers, 7 relays (home)
-  r-fra-2 ###.....
-  r-fra-0 .####...
-  r-par-0 ..####..
-  r-fra-3 ...####.
-> r-fra-1 .....###
-  r-par-2 #.....##
-  r-par-1 ##.....#
+billing: ring of 8 workers, 4 relays (home)
+  r-fra-2 ######..
+  r-fra-0 ..######
+  r-fra-3 ##..####
+> r-fra-1 ####..##
 `
 	if got != want {
 		t.Errorf("got:\n%s", got)

@@ -1,6 +1,9 @@
 package affinity
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // group is one ring of workers and the relays that share it.
 //
@@ -9,6 +12,7 @@ import "fmt"
 type group struct {
 	workers []int32 // positions in Plan.workers, ascending
 	sets    []relaySet
+	scaled  bool // the weights have no closed form
 }
 
 // relaySet is a set of relays that share the workers of a group evenly.
@@ -16,9 +20,7 @@ type relaySet struct {
 	relays []int32 // affine indexes, ascending
 	shape  Shape
 
-	// home is true if the relays of the set are at home in the group (see groups). Other
-	// sets are a reserve: the group has fewer home relays than a worker needs.
-	home bool
+	part setPart
 
 	// links are, for each relay, the positions in the group that it is connected to,
 	// ascending, with the rendezvous strategy. Nil with projection, and where every relay
@@ -27,11 +29,27 @@ type relaySet struct {
 	factors []float64 // of each worker of the group, for equal load over links
 }
 
-// locality is the input from which groups are formed.
-type locality struct {
-	relays, workers places
-	minimums        Minimums
-	perTier         int // workers that a relay must reach before it ignores farther tiers
+// setPart is why the relays of a set are connected to the workers of a group.
+type setPart byte
+
+const (
+	// homeSet are relays of the zone of the workers, or of a zone near it that has too few
+	// workers of its own.
+	homeSet setPart = iota
+	// guestSet are relays of zones that have more traffic than their own workers should take.
+	guestSet
+	// reserveRegion and reserveGlobal complete the relays that a worker needs, nearest first.
+	// Their connections are warm standbys: zones sends no traffic that way.
+	reserveRegion
+	reserveGlobal
+	noSet
+)
+
+// standby reports whether the relays of the set send nothing to the workers.
+func (s setPart) standby() bool { return s >= reserveRegion }
+
+func (s setPart) String() string {
+	return [...]string{"home", "guest", "reserve", "reserve"}[s]
 }
 
 // places are the distinct places of members and, for each member, the index of its place.
@@ -62,120 +80,168 @@ func placesOf(n int, at func(int) Place) places {
 	return p
 }
 
-// groups assigns workers and relays to groups, in order of each group's first worker. It
-// also returns the group of every place of workers.
+// groups assigns workers and relays to groups, in order of each group's first worker. It also
+// returns the group of every place of workers.
 //
-//   - A relay is at home in its own datacenter. If that has fewer than perTier workers, the
-//     relay is at home in its region as well, and if the region has too few, everywhere.
-//   - The workers of a datacenter are shared by the relays that are at home there. If these
-//     are fewer than m, relays of the region are added, then any relays.
-//
-// So every worker has min(m, R) relays, every relay has workers, and a datacenter that has
-// enough of both has no connection to another.
-func (l locality) groups() ([]group, []int32) {
-	reach := l.reach()
-
-	// Places of workers with the same relays in the same sets share a group: the key of a
-	// group holds the set of every relay place.
-	var keys []string
+// The workers of a zone are shared by the relays that are at home there and by guests, which are
+// the relays of zones that send traffic (see newZones). If these are fewer than m, relays of the
+// region are added, then any relays. So every worker has min(m, R) relays, and every relay has
+// workers.
+func (z *zones) groups() ([]group, []int32) {
+	// Zones of workers that are connected to relays alike share a group.
+	var out []group
+	var links [][]link
 	index := map[string]int32{}
-	groupOf := make([]int32, len(l.workers.distinct))
-	for q, place := range l.workers.distinct {
-		key := l.setsAt(place, reach)
+	groupOf := make([]int32, len(z.workers.distinct))
+	for to := range z.workers.distinct {
+		of, mine := z.linksOf(to)
+		key := fmt.Sprint(of)
+		if mine {
+			key = fmt.Sprint(to, of)
+		}
 		g, ok := index[key]
 		if !ok {
-			g = int32(len(keys))
+			g = int32(len(out))
 			index[key] = g
-			keys = append(keys, key)
+			out, links = append(out, group{}), append(links, of)
 		}
-		groupOf[q] = g
+		groupOf[to] = g
 	}
-	size := make([]int, len(keys))
-	for q, g := range groupOf {
-		size[g] += l.workers.count[q]
-	}
-	out := make([]group, len(keys))
-	for g := range out {
-		out[g].workers = make([]int32, 0, size[g])
-	}
-	for pos, q := range l.workers.of {
-		g := &out[groupOf[q]]
+	for pos, to := range z.workers.of {
+		g := &out[groupOf[to]]
+		if g.workers == nil {
+			g.workers = make([]int32, 0, len(z.workers.of)/len(out)+1)
+		}
 		g.workers = append(g.workers, int32(pos))
 	}
-	for g, key := range keys {
-		out[g].sets = l.relaySets(key, len(out[g].workers))
+	for g := range out {
+		out[g].sets = z.relaySets(links[g], len(out[g].workers))
 	}
 	return out, groupOf
 }
 
-// reach returns, for each place of relays, the farthest tier in which they are at home.
-func (l locality) reach() []Tier {
-	out := make([]Tier, len(l.relays.distinct))
-	for p, place := range l.relays.distinct {
-		var within [Global + 1]int
-		for q, other := range l.workers.distinct {
-			within[place.Tier(other)] += l.workers.count[q]
-		}
-		for have := within[0]; out[p] < Global && have < l.perTier; have += within[out[p]] {
-			out[p]++
-		}
-	}
-	return out
+// link is how the workers of a zone are connected to a place of relays.
+type link struct {
+	set setPart
+	Minimums
 }
 
-// Values of a set in the key of a group, nearest first.
-const (
-	setHome = iota
-	setRegion
-	setGlobal
-	setNone
-)
-
-// setsAt returns the set of every relay place for the workers of one place.
-func (l locality) setsAt(place Place, reach []Tier) string {
-	key := make([]byte, len(l.relays.distinct))
-	var relays [setNone]int
-	for p, other := range l.relays.distinct {
-		if tier := place.Tier(other); tier > reach[p] {
-			key[p] = byte(tier) // never SameDatacenter: every reach includes it
+// linksOf returns how the workers of a zone are connected to each place of relays. Places that
+// send traffic are a set each, so that every worker has relays of each, or an equal part of the
+// workers has. In this case the numbers are those of this zone only, and mine is true.
+func (z *zones) linksOf(to int) (out []link, mine bool) {
+	out = make([]link, len(z.relays.distinct))
+	var senders []sender
+	var reserve [noSet]int
+	for from, place := range z.relays.distinct {
+		tier, flow, set := place.Tier(z.workers.distinct[to]), z.flow[from][to], reserveGlobal
+		switch {
+		case flow > 0 && tier <= z.reach[from]:
+			set = homeSet
+		case flow > 0:
+			set = guestSet
+		case tier == SameRegion:
+			set = reserveRegion
 		}
-		relays[key[p]] += l.relays.count[p]
+		out[from].set = set
+		reserve[set] += z.relays.count[from]
+		if flow > 0 {
+			senders = append(senders, sender{from: from, flow: flow, relays: z.relays.count[from], local: tier == SameDatacenter})
+		}
 	}
-	have := 0
-	for b, n := range relays {
-		if have >= l.minimums.PeersPerWorker { // nearer sets suffice
-			for p := range key {
-				if key[p] == byte(b) {
-					key[p] = setNone
+	have := divideRelays(senders, z.minimums.PeersPerWorker)
+	for _, s := range senders {
+		l := Minimums{PeersPerWorker: s.perWorker, PeersPerRelay: z.minimums.PeersPerRelay}
+		if s.perWorker == 0 {
+			// Connections in proportion to the traffic are m times as many as could carry it.
+			l.PeersPerRelay = max(l.PeersPerRelay, int(math.Ceil(float64(s.quota*float64(z.workers.count[to])))/float64(s.relays))+1)
+			mine = true
+		}
+		out[s.from].Minimums = l
+	}
+	for set := reserveRegion; set < noSet; set++ {
+		missing := max(0, z.minimums.PeersPerWorker-have)
+		for from := range out {
+			if out[from].set == set {
+				out[from].PeersPerWorker = missing
+				if missing == 0 { // nearer relays suffice
+					out[from].set = noSet
 				}
 			}
 		}
-		have += n
+		have += reserve[set]
 	}
-	return string(key)
+	return out, mine
 }
 
-// relaySets makes the sets of a group of n workers from its key.
-func (l locality) relaySets(key string, n int) []relaySet {
-	var out []relaySet
-	missing := l.minimums.PeersPerWorker
-	for b := byte(setHome); b < setNone; b++ {
-		var relays []int32
-		for i, place := range l.relays.of {
-			if key[place] == b {
-				relays = append(relays, int32(i))
+// sender is a place of relays that sends traffic to a zone of workers.
+type sender struct {
+	from      int   // the place
+	flow      int64 // what it sends
+	relays    int
+	local     bool    // the place is in the zone
+	quota     float64 // its part of the m relays of a worker
+	perWorker int     // how many that makes, 0 for less than one
+}
+
+// divideRelays divides the m relays of a worker among places in proportion to their flow by
+// largest remainder, at least one if the place is local. It returns the sum, which is less than m
+// if the places have fewer relays.
+func divideRelays(senders []sender, m int) int {
+	total, sum := 0.0, 0
+	for _, s := range senders {
+		total += float64(s.flow)
+	}
+	for i := range senders {
+		s := &senders[i]
+		s.quota = float64(float64(m)*float64(s.flow)) / total
+		s.perWorker = min(s.relays, int(s.quota))
+		if s.local {
+			s.perWorker = max(s.perWorker, 1)
+		}
+		sum += s.perWorker
+	}
+	for sum < m {
+		best := -1
+		for i, s := range senders {
+			if s.perWorker < s.relays && (best < 0 || s.quota-float64(s.perWorker) > senders[best].quota-float64(senders[best].perWorker)) {
+				best = i
 			}
 		}
-		if len(relays) == 0 {
-			continue
+		if best < 0 {
+			break
 		}
-		next := relaySet{relays: relays, home: b == setHome}
-		next.shape = Shape{Relays: len(relays), Workers: n, Minimums: Minimums{PeersPerWorker: missing}}
-		if next.home {
-			next.shape.PeersPerRelay = l.minimums.PeersPerRelay
+		senders[best].perWorker++
+		sum++
+	}
+	return sum
+}
+
+// relaySets makes the sets of a group of n workers.
+func (z *zones) relaySets(links []link, n int) []relaySet {
+	var out []relaySet
+	add := func(l link, in func(place int) bool) {
+		set := relaySet{part: l.set}
+		for i, place := range z.relays.of {
+			if in(int(place)) {
+				set.relays = append(set.relays, int32(i))
+			}
 		}
-		out = append(out, next)
-		missing -= min(missing, len(relays))
+		set.shape = Shape{Relays: len(set.relays), Workers: n, Minimums: l.Minimums}
+		out = append(out, set)
+	}
+	for part := homeSet; part < noSet; part++ {
+		done := false
+		for from, l := range links {
+			switch {
+			case l.set != part:
+			case !part.standby():
+				add(l, func(place int) bool { return place == from })
+			case !done:
+				add(l, func(place int) bool { return links[place].set == part })
+				done = true
+			}
+		}
 	}
 	return out
 }

@@ -28,9 +28,8 @@ type Plan struct {
 	groupOf      []int32        // by place of workers
 	shares       [][]relayShare // by relay
 
-	// factors is a factor for each worker: a relay splits its traffic over its workers in
-	// proportion to their factors. A factor is 0 where the weights have a closed form;
-	// factors is nil if all have one.
+	// factors is a factor for each worker of a scaled group: a relay splits its traffic over its
+	// workers in proportion to their factors. Nil if no group is scaled.
 	factors []float64
 
 	weights []float64 // of each worker; nil if all are equal
@@ -94,12 +93,16 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		p.affine = append(p.affine, relay.ID)
 	}
 	p.supply = supplyOf(relays)
-	p.groups, p.groupOf = locality{p.relayPlaces, p.workerPlaces, cfg.Minimums, cfg.PeersPerTier}.groups()
+	z := newZones(zoneConfig{
+		relays: p.relayPlaces, workers: p.workerPlaces, minimums: cfg.Minimums, perTier: cfg.PeersPerTier,
+		slack: cfg.ZoneSlack, supply: p.supply, weights: p.weights,
+	})
+	p.groups, p.groupOf = z.groups()
 	p.collectShares()
 	if p.strategy == Rendezvous {
 		p.link()
 	}
-	p.balance()
+	p.balance(z.targets(loads))
 	return p, nil
 }
 
@@ -195,16 +198,27 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 	if err := p.check(index); err != nil {
 		return dst, err
 	}
-	if share := p.shares[index][0]; p.factors == nil || p.factors[share.group.workers[0]] == 0 {
+	if share := p.shares[index][0]; !share.group.scaled {
 		return p.appendRange(dst, share), nil
 	}
-	if p.flows != nil && p.flows[index] != nil {
-		return p.appendFlows(dst, index), nil
-	}
 	first, sum := len(dst), 0.0
-	for pos := range p.connections(index) {
-		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.factors[pos]})
-		sum += p.factors[pos]
+	at, cell := -1, int32(-1) // in flows
+	for _, s := range p.shares[index] {
+		for local := range s.positions() {
+			pos, weight := s.group.workers[local], 0.0
+			switch {
+			case s.set.part.standby():
+			case p.flows != nil && p.flows[index] != nil:
+				if p.cellOf[pos] != cell {
+					at, cell = at+1, p.cellOf[pos]
+				}
+				weight = p.flows[index][at] * p.factors[pos]
+			default:
+				weight = p.factors[pos]
+			}
+			dst = append(dst, Assignment{Worker: p.workers[pos], Weight: weight})
+			sum += weight
+		}
 	}
 	for i := range dst[first:] {
 		dst[first+i].Weight /= sum
@@ -225,18 +239,6 @@ func (p *Plan) appendRange(dst []Assignment, s relayShare) []Assignment {
 			}
 		}
 	})
-	return dst
-}
-
-// appendFlows is AppendAssignments for a relay with flows.
-func (p *Plan) appendFlows(dst []Assignment, index int) []Assignment {
-	at, cell := -1, int32(-1)
-	for pos := range p.connections(index) {
-		if p.cellOf[pos] != cell {
-			at, cell = at+1, p.cellOf[pos]
-		}
-		dst = append(dst, Assignment{Worker: p.workers[pos], Weight: p.flows[index][at] * p.factors[pos]})
-	}
 	return dst
 }
 
@@ -273,17 +275,12 @@ func (s relayShare) positions() iter.Seq[int] {
 func (p *Plan) Loads() []float64 {
 	out := make([]float64, len(p.workers))
 	var row []Assignment
-	traffic, weights := 0.0, 0.0
+	weights := 0.0
 	for i := range p.affine {
-		supply := 1.0
-		if p.supply != nil {
-			supply = p.supply[i]
-		}
-		traffic += supply
 		row, _ = p.AppendAssignments(row[:0], i) // i is an index of the plan
 		at := 0
 		for pos := range p.connections(i) {
-			out[pos] += row[at].Weight * supply
+			out[pos] += row[at].Weight * p.trafficOf(i)
 			at++
 		}
 	}
@@ -291,9 +288,50 @@ func (p *Plan) Loads() []float64 {
 		weights += loadOf(p.weights, int32(w))
 	}
 	for w := range out {
-		out[w] *= weights / (loadOf(p.weights, int32(w)) * traffic)
+		out[w] *= weights / (loadOf(p.weights, int32(w)) * float64(len(p.affine)))
 	}
 	return out
+}
+
+// ZoneFlow is the traffic that the relays of one zone send to the workers of one.
+type ZoneFlow struct {
+	From, To Place
+	Share    float64 // of all traffic of the service, 0 to 1
+}
+
+// Zones returns the expected traffic between all pairs of zones that exchange any, by the names of
+// From and To. It costs O(connections). The slice is the caller's.
+func (p *Plan) Zones() []ZoneFlow {
+	flow := make([][]float64, len(p.relayPlaces.distinct))
+	for from := range flow {
+		flow[from] = make([]float64, len(p.workerPlaces.distinct))
+	}
+	var row []Assignment
+	for i := range p.affine {
+		row, _ = p.AppendAssignments(row[:0], i) // i is an index of the plan
+		at := 0
+		for pos := range p.connections(i) {
+			flow[p.relayPlaces.of[i]][p.workerPlaces.of[pos]] += row[at].Weight * p.trafficOf(i) / float64(len(p.affine))
+			at++
+		}
+	}
+	var out []ZoneFlow
+	for _, from := range namesInOrder(p.relayPlaces.distinct) {
+		for _, to := range namesInOrder(p.workerPlaces.distinct) {
+			if flow[from][to] > 0 {
+				out = append(out, ZoneFlow{p.relayPlaces.distinct[from], p.workerPlaces.distinct[to], flow[from][to]})
+			}
+		}
+	}
+	return out
+}
+
+// trafficOf returns the traffic of a relay as a multiple of the mean.
+func (p *Plan) trafficOf(index int) float64 {
+	if p.supply == nil {
+		return 1
+	}
+	return p.supply[index]
 }
 
 // Coverage counts the connections of all affine relays, in O(connections). The result is

@@ -13,6 +13,11 @@ const (
 	// DefaultPeersPerTier is the number of workers below which a relay also serves workers
 	// outside its datacenter. Three leave two to choose from when one fails.
 	DefaultPeersPerTier = 3
+
+	// DefaultZoneSlack keeps requests in their zone while that costs its workers at most a tenth
+	// more load than the others have.
+	DefaultZoneSlack = 1.1
+	maxZoneSlack     = 10
 )
 
 // PlanConfig is the complete input of a plan: equal inputs give equal plans.
@@ -53,6 +58,11 @@ type PlanConfig struct {
 	// more, 0 for [DefaultPeersPerTier].
 	PeersPerTier int
 
+	// ZoneSlack is how much more than the mean load the workers of a zone (a datacenter) may get
+	// from its own relays, before these send the rest to other zones: 1 to 10, 0 for
+	// [DefaultZoneSlack]. With 1 all workers get the same load.
+	ZoneSlack float64
+
 	// IndexSource defaults to [IndexSlot].
 	IndexSource IndexSource
 
@@ -84,6 +94,11 @@ func (c *PlanConfig) complete() error {
 			c.Service, c.PeersPerTier, DefaultPeersPerTier)
 	}
 	c.PeersPerTier = cmp.Or(c.PeersPerTier, DefaultPeersPerTier)
+	c.ZoneSlack = cmp.Or(c.ZoneSlack, DefaultZoneSlack)
+	if !(c.ZoneSlack >= 1 && c.ZoneSlack <= maxZoneSlack) {
+		return fmt.Errorf("affinity: service %q: zone slack %v: allowed are 1 to %v, or 0 for the default of %v",
+			c.Service, c.ZoneSlack, maxZoneSlack, DefaultZoneSlack)
+	}
 	shape := Shape{Relays: len(c.Relays), Workers: len(c.Workers), Minimums: c.Minimums}
 	if c.WholeRange {
 		shape.PeersPerWorker = max(shape.PeersPerWorker, len(c.Relays))

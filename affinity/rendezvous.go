@@ -24,6 +24,9 @@ func (b *relaySet) rendezvous(relays, workers []uint64) {
 	}
 	best := make([]scored, 0, s.PeersPerWorker)
 	for w, worker := range workers {
+		if cap(best) == 0 {
+			break // the least number of workers decides
+		}
 		best = best[:0]
 		var worst uint64 // the score to beat, once the list is full
 		for i, relay := range relays {
@@ -38,7 +41,7 @@ func (b *relaySet) rendezvous(relays, workers []uint64) {
 			b.links[relay.index] = append(b.links[relay.index], int32(w))
 		}
 	}
-	if !b.home {
+	if b.part.standby() {
 		return
 	}
 	least := min(s.Workers, max(s.PeersPerRelay, (3*s.PeersPerWorker*s.Workers+5*s.Relays-1)/(5*s.Relays)))

@@ -46,6 +46,9 @@ func newTransport(n network, begin [][]float64) *transport {
 		relayLevel: make([]int32, len(n.cells)), cellLevel: make([]int32, len(n.demand)),
 		relayNext: make([]int32, len(n.cells)), cellNext: make([]int32, len(n.demand)),
 	}
+	for c := range t.demand {
+		t.demand[c] = max(t.demand[c], 1)
+	}
 	for relay, cells := range n.cells {
 		t.flow[relay] = apportion(t.supply[relay], begin[relay], len(cells))
 		for at, c := range cells {
@@ -56,23 +59,23 @@ func newTransport(n network, begin [][]float64) *transport {
 	return t
 }
 
-// apportion divides a whole into n parts in proportion to weights, exactly; without weights into
-// equal parts.
+// apportion divides a whole into n parts in proportion to weights, exactly; without weights, or if
+// all are 0, into equal parts.
 func apportion(whole int64, weights []float64, n int) []int64 {
-	weight := func(i int) float64 {
-		if weights == nil {
-			return 1
-		}
-		return weights[i]
-	}
 	total, sum := 0.0, 0.0
-	for i := range n {
-		total += weight(i)
+	for _, weight := range weights {
+		total += weight
+	}
+	weight := func(i int) float64 {
+		if total == 0 {
+			return 1 / float64(n)
+		}
+		return weights[i] / total
 	}
 	out, given := make([]int64, n), int64(0)
 	for i := range out {
 		sum += weight(i)
-		upTo := min(whole, int64(float64(whole)*float64(sum/total)))
+		upTo := min(whole, int64(float64(whole)*sum))
 		if i == n-1 {
 			upTo = whole
 		}
@@ -80,6 +83,13 @@ func apportion(whole int64, weights []float64, n int) []int64 {
 		given = upTo
 	}
 	return out
+}
+
+// portion returns ⌊whole·a/b⌋ for 0 <= a <= b and b > 0.
+func portion(whole, a, b int64) int64 {
+	high, low := bits.Mul64(uint64(whole), uint64(a))
+	quotient, _ := bits.Div64(high, low, uint64(b))
+	return int64(quotient)
 }
 
 // solve arranges the flow.
@@ -136,10 +146,8 @@ func (t *transport) limits(relays, cells []int32) int64 {
 	upTo, given := int64(0), int64(0)
 	for _, c := range cells {
 		upTo += t.demand[c]
-		high, low := bits.Mul64(uint64(supply), uint64(upTo))
-		part, _ := bits.Div64(high, low, uint64(demand))
-		t.limit[c] = int64(part) - given
-		given = int64(part)
+		t.limit[c] = portion(supply, upTo, demand) - given
+		given += t.limit[c]
 	}
 	return supply
 }
@@ -154,11 +162,10 @@ func (t *transport) clip(cells []int32) {
 		kept := int64(0)
 		for _, r := range t.relays[c] {
 			flow := &t.flow[r.relay][r.at]
-			high, low := bits.Mul64(uint64(*flow), uint64(t.limit[c]))
-			part, _ := bits.Div64(high, low, uint64(t.load[c]))
-			t.left[r.relay] += *flow - int64(part)
-			*flow = int64(part)
-			kept += int64(part)
+			keep := portion(*flow, t.limit[c], t.load[c])
+			t.left[r.relay] += *flow - keep
+			*flow = keep
+			kept += keep
 		}
 		t.load[c] = kept
 	}
