@@ -7,8 +7,7 @@ import (
 
 // group is one ring of workers and the relays that share it.
 //
-// Workers of one datacenter form a group; datacenters that are served by the same relays
-// share a group. A worker is in one group; a relay can be in several.
+// The workers of one zone form a group. A worker is in one group; a relay can be in several.
 type group struct {
 	workers []int32 // positions in Plan.workers, ascending
 	sets    []relaySet
@@ -80,44 +79,23 @@ func placesOf(n int, at func(int) Place) places {
 	return p
 }
 
-// groups assigns workers and relays to groups, in order of each group's first worker. It also
-// returns the group of every place of workers.
+// groups makes a group of the workers of each zone.
 //
-// The workers of a zone are shared by the relays that are at home there and by guests, which are
-// the relays of zones that send traffic (see newZones). If these are fewer than m, relays of the
-// region are added, then any relays. So every worker has min(m, R) relays, and every relay has
-// workers.
-func (z *zones) groups() ([]group, []int32) {
-	// Zones of workers that are connected to relays alike share a group.
-	var out []group
-	var links [][]link
-	index := map[string]int32{}
-	groupOf := make([]int32, len(z.workers.distinct))
-	for to := range z.workers.distinct {
-		of, mine := z.linksOf(to)
-		key := fmt.Sprint(of)
-		if mine {
-			key = fmt.Sprint(to, of)
-		}
-		g, ok := index[key]
-		if !ok {
-			g = int32(len(out))
-			index[key] = g
-			out, links = append(out, group{}), append(links, of)
-		}
-		groupOf[to] = g
+// They are shared by the relays that are at home there and by guests, which are the relays of
+// zones that send traffic (see newZones). If these are fewer than m, relays of the region are
+// added, then any relays. So every worker has min(m, R) relays, and every relay has workers.
+func (z *zones) groups() []group {
+	out := make([]group, len(z.workers.distinct))
+	for to := range out {
+		out[to].workers = make([]int32, 0, z.workers.count[to])
 	}
 	for pos, to := range z.workers.of {
-		g := &out[groupOf[to]]
-		if g.workers == nil {
-			g.workers = make([]int32, 0, len(z.workers.of)/len(out)+1)
-		}
-		g.workers = append(g.workers, int32(pos))
+		out[to].workers = append(out[to].workers, int32(pos))
 	}
-	for g := range out {
-		out[g].sets = z.relaySets(links[g], len(out[g].workers))
+	for to := range out {
+		out[to].sets = z.relaySets(z.linksOf(to), len(out[to].workers))
 	}
-	return out, groupOf
+	return out
 }
 
 // link is how the workers of a zone are connected to a place of relays.
@@ -127,10 +105,10 @@ type link struct {
 }
 
 // linksOf returns how the workers of a zone are connected to each place of relays. Places that
-// send traffic are a set each, so that every worker has relays of each, or an equal part of the
-// workers has. In this case the numbers are those of this zone only, and mine is true.
-func (z *zones) linksOf(to int) (out []link, mine bool) {
-	out = make([]link, len(z.relays.distinct))
+// send traffic are a set each, so that every worker has relays of each, or evenly spaced workers
+// have.
+func (z *zones) linksOf(to int) []link {
+	out := make([]link, len(z.relays.distinct))
 	var senders []sender
 	var reserve [noSet]int
 	for from, place := range z.relays.distinct {
@@ -155,7 +133,6 @@ func (z *zones) linksOf(to int) (out []link, mine bool) {
 		if s.perWorker == 0 {
 			// Connections in proportion to the traffic are m times as many as could carry it.
 			l.PeersPerRelay = max(l.PeersPerRelay, int(math.Ceil(float64(s.quota*float64(z.workers.count[to])))/float64(s.relays))+1)
-			mine = true
 		}
 		out[s.from].Minimums = l
 	}
@@ -171,7 +148,7 @@ func (z *zones) linksOf(to int) (out []link, mine bool) {
 		}
 		have += reserve[set]
 	}
-	return out, mine
+	return out
 }
 
 // sender is a place of relays that sends traffic to a zone of workers.

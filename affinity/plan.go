@@ -24,8 +24,7 @@ type Plan struct {
 
 	relayPlaces  places
 	workerPlaces places
-	groups       []group
-	groupOf      []int32        // by place of workers
+	groups       []group        // by place of workers
 	shares       [][]relayShare // by relay
 
 	// factors is a factor for each worker of a scaled group: a relay splits its traffic over its
@@ -97,7 +96,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		relays: p.relayPlaces, workers: p.workerPlaces, minimums: cfg.Minimums, perTier: cfg.PeersPerTier,
 		slack: cfg.ZoneSlack, supply: p.supply, weights: p.weights,
 	})
-	p.groups, p.groupOf = z.groups()
+	p.groups = z.groups()
 	p.collectShares()
 	if p.strategy == Rendezvous {
 		p.link()
@@ -409,7 +408,7 @@ func (p *Plan) position(worker string) (int, bool) {
 // shareAt returns the relay's share in the group of the worker at a position, nil if it has
 // none, and the worker's position in the group.
 func (p *Plan) shareAt(index, worker int) (*relayShare, int) {
-	g := &p.groups[p.groupOf[p.workerPlaces.of[worker]]]
+	g := &p.groups[p.workerPlaces.of[worker]]
 	for i := range p.shares[index] {
 		if s := &p.shares[index][i]; s.group == g {
 			pos, _ := slices.BinarySearch(g.workers, int32(worker))
