@@ -121,6 +121,7 @@ type Catalogue struct {
 	started  bool
 	desired  []Service
 	offered  bool
+	stated   *RelayStatement
 	draining bool
 
 	// Owned by Run's goroutine.
@@ -312,6 +313,9 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		if c.offered && c.own.role != identity.RoleWorker {
 			c.logger.Error("the services of this node are not published: only workers offer services", "node", self.ID, "role", self.Role)
 		}
+		if c.stated != nil && c.own.role != identity.RoleRelay {
+			c.logger.Error("the statement of this node is not published: only relays state their traffic and their plan", "node", self.ID, "role", self.Role)
+		}
 		c.mu.Unlock()
 	}
 	changed := c.store.setMembers(s, c.cfg.Now())
@@ -462,7 +466,7 @@ func (c *Catalogue) spreadSome(news []*entry) {
 
 // spread gossips a record, or a hint of it, unless its worker has restarted since.
 func (c *Catalogue) spread(e *entry) {
-	if m, ok := c.store.worker(e.record.NodeID); ok && m.Epoch > e.record.Epoch {
+	if m, ok := c.store.writer(e.record.NodeID); ok && m.Epoch > e.record.Epoch {
 		return
 	}
 	message, err := e.message()

@@ -22,7 +22,7 @@ type wireRecord struct {
 	NodeID   string
 	Epoch    uint64
 	Sequence uint64
-	Services []wireService
+	Services any // []wireService, or the one wireStated of a relay
 }
 
 type wireService struct {
@@ -46,6 +46,7 @@ const (
 	signedFields       = 6
 	serviceFields      = 8  // in every record
 	serviceFieldsKnown = 12 // in records of this build
+	statedFields       = 13 // in the record of a relay
 )
 
 // The bits of wireService.Flags. Unknown bits are ignored.
@@ -82,12 +83,16 @@ func (r Record) Encode() ([]byte, error) {
 	if err := full.validate(); err != nil {
 		return nil, err
 	}
+	var services []wireService
 	for _, s := range full.Services {
-		wire.Services = append(wire.Services, wireService{
+		services = append(services, wireService{
 			Name: s.Name, Address: s.Address, Protocol: index(protocols[:], s.Protocol), Weight: s.Weight,
 			Slots: s.Slots, State: index(states[:], s.State), Version: s.Version, Tags: s.Tags,
 			Flags: s.flags(), Relays: s.Relays, Selection: s.Selection, Policy: s.Policy,
 		})
+	}
+	if wire.Services = services; r.Relay != nil {
+		wire.Services = r.Relay.wire()
 	}
 	raw, err := encode(wire)
 	if err != nil {
@@ -146,7 +151,12 @@ func decodeRecord(raw []byte) (Record, signedPart, error) {
 	// The bound keeps an input of 1,024 one-byte services from reserving 150 kB.
 	record.Services = make([]Service, 0, min(services, len(r.rest)/serviceFields))
 	for range services {
-		record.Services = append(record.Services, readService(r))
+		service, stated := readService(r)
+		if stated == nil {
+			record.Services = append(record.Services, service)
+		} else if record.Relay = stated; services > 1 {
+			r.fail(refuse("services", "record of %q: %d services beside the statement of a relay", record.NodeID, services-1))
+		}
 		if r.err != nil {
 			break
 		}
@@ -180,7 +190,9 @@ func readRecordHead(r *reader, fields int) Record {
 	return Record{NodeID: r.string(MaxNodeIDBytes, "node_id"), Epoch: r.uint(), Sequence: r.uint()}
 }
 
-func readService(r *reader) Service {
+// readService reads one service. In a relay's record it is a filler for earlier releases, and
+// the statement follows.
+func readService(r *reader) (Service, *RelayStatement) {
 	fields := r.array(math.MaxInt32, "malformed")
 	if r.err == nil && fields < serviceFields {
 		r.fail(errTruncated)
@@ -219,8 +231,12 @@ func readService(r *reader) Service {
 	if fields > serviceFields+3 {
 		s.Policy = r.string(maxPolicy, "policy")
 	}
-	r.skip(fields - serviceFieldsKnown)
-	return s
+	var stated *RelayStatement
+	if fields > serviceFieldsKnown {
+		stated = readStatement(r)
+	}
+	r.skip(fields - statedFields)
+	return s, stated
 }
 
 func index[T comparable](all []T, one T) int {

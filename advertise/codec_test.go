@@ -78,7 +78,7 @@ func TestARecordOfAnEarlierBuildIsWithoutTheLaterFields(t *testing.T) {
 // hears the record, however many of them that do not know it passed it on.
 func TestFieldsOfLaterBuildsArePassedOnUnchanged(t *testing.T) {
 	fields, services := fieldsOf(t, full)
-	services[1] = append(services[1].([]any), "later")
+	services[1] = append(services[1].([]any), nil, "later")
 	signed, err := encode(append(fields, []byte("signature")))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestFieldsOfLaterBuildsArePassedOnUnchanged(t *testing.T) {
 
 func TestFieldsOfLaterBuildsAreSkipped(t *testing.T) {
 	fields, services := fieldsOf(t, full)
-	services[0] = append(services[0].([]any), map[string]any{"later": []any{1.5, nil, true, -7}})
+	services[0] = append(services[0].([]any), nil, map[string]any{"later": []any{1.5, nil, true, -7}})
 	later, err := encode(append(fields, []byte("signature"), [][]string{{"deep"}}))
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +196,8 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Add(raw)
 	f.Add(withSignature(statementOf(raw), bytes.Repeat([]byte{7}, membership.MaxSignature)))
+	f.Add(mustEncode(f, stated))
+	f.Add(withSignature(statementOf(mustEncode(f, stated)), wireSignature))
 	f.Add(append(append([]byte{signedHead}, statementOf(raw)...), 0xc0)) // nil for a signature
 	f.Add([]byte{0x95, 1, 0xa1, 'w', 1, 1, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -220,7 +222,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			t.Fatalf("decoded what cannot be encoded: %v", err)
 		}
-		if twice, _, err := decodeRecord(again); err != nil || twice.NodeID != got.NodeID || !sameServices(twice.Services, got.Services) {
+		if twice, _, err := decodeRecord(again); err != nil || twice.NodeID != got.NodeID || !sameServices(twice.Services, got.Services) || !twice.Relay.equal(got.Relay) {
 			t.Fatalf("%+v became %+v, %v", got, twice, err)
 		}
 	})

@@ -14,14 +14,19 @@ import (
 type digest struct {
 	salt   uint64
 	hashes [buckets]uint32
+	relays bool // the hashes cover the records of relays, too
 }
 
-// digestBytes is the size of an encoded digest.
+// digestBytes is the size of an encoded digest without its last byte, which says whether it
+// covers relays and which earlier releases do not write.
 const digestBytes = 8 + 4*buckets
 
-func (s *store) digest(salt uint64) digest {
-	d := digest{salt: salt}
+func (s *store) digest(salt uint64, relays bool) digest {
+	d := digest{salt: salt, relays: relays}
 	for i, hash := range s.buckets {
+		if relays {
+			hash ^= s.relays.buckets[i]
+		}
 		d.hashes[i] = shorten(hash, salt)
 	}
 	return d
@@ -39,12 +44,15 @@ func (d digest) encode() []byte {
 	for _, h := range d.hashes {
 		out = binary.BigEndian.AppendUint32(out, h)
 	}
+	if d.relays {
+		out = append(out, 1)
+	}
 	return out
 }
 
 // differing marks the buckets that differ from another member's digest.
 func (s *store) differing(theirs digest) (marked bitmap) {
-	for i, h := range s.digest(theirs.salt).hashes {
+	for i, h := range s.digest(theirs.salt, theirs.relays).hashes {
 		if h != theirs.hashes[i] {
 			marked.set(i)
 		}
@@ -52,14 +60,15 @@ func (s *store) differing(theirs digest) (marked bitmap) {
 	return marked
 }
 
-// list returns the records of live workers in the marked buckets.
-func (s *store) list(marked bitmap) []listed {
+// list returns the records of live workers, and of live relays if relays is true, in the marked
+// buckets.
+func (s *store) list(marked bitmap, relays bool) []listed {
 	var out []listed
 	for _, m := range s.members.Members() {
-		if m.Role != identity.RoleWorker || !marked.has(bucketOf(m.ID)) {
+		if !relays && m.Role == identity.RoleRelay || !writes(m.Role) || !marked.has(bucketOf(m.ID)) {
 			continue
 		}
-		if e := s.entries[instance{m.ID, m.Epoch}]; e != nil {
+		if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
 			out = append(out, listed{e.instance(), e.stamp})
 		}
 	}
@@ -69,7 +78,7 @@ func (s *store) list(marked bitmap) []listed {
 // compare compares another member's list with the store. It returns the records that are
 // newer here, and the instances whose records are newer there, except those that a floor
 // would refuse.
-func (s *store) compare(marked bitmap, theirs []listed) (newer [][]byte, wanted []instance) {
+func (s *store) compare(marked bitmap, theirs []listed, relays bool) (newer [][]byte, wanted []instance) {
 	mentioned := make(map[instance]struct{}, len(theirs))
 	for _, l := range theirs {
 		if _, twice := mentioned[l.instance]; twice {
@@ -88,7 +97,7 @@ func (s *store) compare(marked bitmap, theirs []listed) (newer [][]byte, wanted 
 			wanted = append(wanted, l.instance)
 		}
 	}
-	for _, l := range s.list(marked) {
+	for _, l := range s.list(marked, relays) {
 		if _, known := mentioned[l.instance]; !known {
 			newer = append(newer, s.entries[l.instance].raw)
 		}

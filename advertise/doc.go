@@ -8,7 +8,7 @@
 //
 // # Picture
 //
-//	Offer, Drain                            View, Watch
+//	Offer, Drain, State                     View, Watch
 //	          |                                            ^
 //	          v              Catalogue.Run                 |
 //	 +-----------------+    one goroutine    +-------------------------+
@@ -37,13 +37,16 @@
 //   - Liveness comes only from membership, content only from records. When a member
 //     fails, the next view lacks its endpoints; its record is kept for ten minutes, its
 //     floor for a day.
-//   - Only workers offer services. A record of a member with another role is refused, or never
-//     visible if it came before its member.
+//   - Only workers offer services, and only relays state their traffic and the settings of their
+//     plan. A record of a member with another role is refused, or never visible if it came
+//     before its member. [View.Relays] has the statements of live relays.
+//   - The records of relays have a root of their own, and exchanges with members of earlier
+//     releases leave them out: those members refuse the record of a relay.
 //   - Everything from the network is treated as hostile: sizes are checked before memory
 //     is allocated, and an invalid record is counted and dropped.
 //   - Run's goroutine owns the store and the view builder; they need no lock. Exchanges
 //     send requests to that goroutine. Catalogue.mu guards only the values that Offer,
-//     Drain set, the mailbox's lock only the mailbox, the watches' lock only
+//     State and Drain set, the mailbox's lock only the mailbox, the watches' lock only
 //     the watches; no two of these locks are held at the same time.
 //   - Views are immutable. Readers cannot slow down the writer, and a lookup takes no
 //     lock. Two successive views share everything that did not change: a change copies

@@ -14,10 +14,11 @@ import (
 const streamProtocol = "adsync/1"
 
 // An exchange makes the records of two members equal in three turns. If they are already
-// equal, it ends after the first answer and costs 18 bytes.
+// equal, it ends after the first answer and costs 26 bytes. With a member of an earlier
+// release, which knows only the root of workers, it covers only their records.
 //
 //	initiator                        responder
-//	hello(root) ------------------->
+//	hello(roots) ------------------>
 //	            <------------------- same                     (done), or
 //	            <------------------- digest(salt, 256 short hashes)
 //	list of differing buckets, end ->
@@ -118,11 +119,13 @@ func (c *Catalogue) logPeer(f *frames, what string, args ...any) {
 
 // sync is the initiator's side of a comparison.
 func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
-	var root uint64
-	if err := c.ask(ctx, func() { root = c.store.root }); err != nil {
+	var roots []byte
+	if err := c.ask(ctx, func() {
+		roots = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.store.root), c.store.relays.root)
+	}); err != nil {
 		return "", err
 	}
-	if err := f.send(ctx, frameHello, binary.BigEndian.AppendUint64(nil, root)); err != nil {
+	if err := f.send(ctx, frameHello, roots); err != nil {
 		return "", err
 	}
 	kind, b, err := f.receive(maxFrameBytes)
@@ -142,7 +145,7 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	}
 	var differing bitmap
 	var list []listed
-	if err := c.ask(ctx, func() { differing = c.store.differing(theirs); list = c.store.list(differing) }); err != nil {
+	if err := c.ask(ctx, func() { differing = c.store.differing(theirs); list = c.store.list(differing, theirs.relays) }); err != nil {
 		return "", err
 	}
 	if err := f.sendList(ctx, differing, list); err != nil {
@@ -279,8 +282,9 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	}
 	same, ours := false, []byte(nil)
 	err = c.ask(ctx, func() {
-		if same = c.store.root == theirs; !same {
-			ours = c.store.digest(c.random.Uint64()).encode()
+		same = c.store.root == theirs.root && (!theirs.relays || c.store.relays.root == theirs.relayRoot)
+		if !same {
+			ours = c.store.digest(c.random.Uint64(), theirs.relays).encode()
 		}
 	})
 	if err != nil {
@@ -298,7 +302,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	}
 	var newer [][]byte
 	var wanted []instance
-	if err := c.ask(ctx, func() { newer, wanted = c.store.compare(marked, list) }); err != nil {
+	if err := c.ask(ctx, func() { newer, wanted = c.store.compare(marked, list, theirs.relays) }); err != nil {
 		return "", err
 	}
 	if err := f.sendRecords(ctx, newer); err != nil {

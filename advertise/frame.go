@@ -40,9 +40,9 @@ const (
 type frameKind byte
 
 const (
-	frameHello   frameKind = 1 + iota // the initiator's root, first
+	frameHello   frameKind = 1 + iota // the initiator's roots of workers and of relays, first
 	frameSame                         // the roots are equal
-	frameDigest                       // salt and 256 hashes of 4 bytes
+	frameDigest                       // salt, 256 hashes of 4 bytes, and 1 if they cover relays
 	frameList                         // [bitmap of buckets, [[id, epoch, sequence, hash]…]]
 	frameWant                         // [[[id, epoch]…]]; as the first frame, a fetch
 	frameRecords                      // [[record…]]
@@ -82,11 +82,21 @@ type (
 	wireRecords struct{ Records [][]byte }
 )
 
-func decodeHello(b []byte) (root uint64, err error) {
+// opening is the body of a hello. An initiator of an earlier release sends no root of relays.
+type opening struct {
+	root, relayRoot uint64
+	relays          bool
+}
+
+func decodeHello(b []byte) (o opening, err error) {
 	if len(b) < 8 {
-		return 0, errTruncated
+		return o, errTruncated
 	}
-	return binary.BigEndian.Uint64(b), nil
+	o.root = binary.BigEndian.Uint64(b)
+	if o.relays = len(b) >= 16; o.relays {
+		o.relayRoot = binary.BigEndian.Uint64(b[8:])
+	}
+	return o, nil
 }
 
 func decodeDigest(b []byte) (d digest, err error) {
@@ -97,6 +107,7 @@ func decodeDigest(b []byte) (d digest, err error) {
 	for i := range d.hashes {
 		d.hashes[i] = binary.BigEndian.Uint32(b[8+4*i:])
 	}
+	d.relays = len(b) > digestBytes && b[digestBytes] == 1
 	return d, nil
 }
 

@@ -19,6 +19,7 @@ func FuzzMail(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(gossiped(raw))
+	f.Add(gossiped(mustEncode(f, stated)))
 	f.Add(gossiped(withSignature(statementOf(raw), []byte("signature"))))
 	hint, err := encode(wireHint{"worker-1", 1, 2, 3, 4})
 	if err != nil {
@@ -46,7 +47,8 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(byte(frameHello), hello(1))
-	f.Add(byte(frameDigest), newStore(storeConfig{}).digest(1).encode())
+	f.Add(byte(frameDigest), newStore(storeConfig{}).digest(1, false).encode())
+	f.Add(byte(frameDigest), newStore(storeConfig{}).digest(1, true).encode())
 	for kind, v := range map[frameKind]any{
 		frameList:    wireList{make([]byte, buckets/8), []wireListed{{"a", 1, 2, 3}}},
 		frameWant:    wireWant{[]wireInstance{{"a", 1}}},

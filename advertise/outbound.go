@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // finished is an exchange that this node opened. err is valid once the exchange has been
@@ -195,6 +196,11 @@ func (c *Catalogue) receiveHint(m mail) {
 	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
 		return
 	}
+	if author, _ := c.store.writer(m.from.id); author.Role == identity.RoleRelay && c.own.role == identity.RoleWorker {
+		// No worker uses what relays state, and all workers together would fetch it from one
+		// relay.
+		return
+	}
 	if c.store.fromTheFuture(m.from, c.cfg.Now()) {
 		c.metrics.receive("invalid_future_epoch")
 		return
@@ -221,7 +227,7 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 			continue
 		}
 		peer := key.id
-		if _, alive := c.store.worker(peer); !alive || f.attempts > 0 {
+		if _, alive := c.store.writer(peer); !alive || f.attempts > 0 {
 			peer = c.randomMember()
 		}
 		if peer == "" || peer == c.own.instance.id || c.exchangingWith(peer) {

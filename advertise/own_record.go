@@ -15,12 +15,13 @@ import (
 type ownRecord struct {
 	instance      instance // known from the first snapshot on
 	role          identity.Role
-	services      []Service // as last published
+	services      []Service       // as last published
+	relay         *RelayStatement // as last published
 	sequence      uint64
 	published     time.Time
 	everPublished bool            // whether the record was ever published
 	due           bool            // the record must be published
-	heal          bool            // the record must be published even if the services did not change
+	heal          bool            // the record must be published even if its content did not change
 	waiting       []chan struct{} // calls of Flush
 }
 
@@ -35,17 +36,8 @@ func sameServices(a, b []Service) bool {
 // published, and none that equals the published services. Before Run the offer is kept for
 // Run. Safe for concurrent use.
 func (c *Catalogue) Offer(services []Service) error {
-	if s := c.cfg.Gossip.Snapshot(); s != nil {
-		if self := s.Self(); self.ID != "" {
-			if err := mayOffer(self.ID, self.Role); err != nil {
-				return err
-			}
-		}
-	}
-	if n, ok := c.cfg.Gossip.(*membership.Node); ok { // has no snapshot before it has started
-		if err := mayOffer(n.Config().ID, n.Config().Role); err != nil {
-			return err
-		}
+	if id, role := c.self(); id != "" && role != identity.RoleWorker {
+		return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, identity.RoleWorker)
 	}
 	if most := c.cfg.Rules.MaxServicesPerRecord; len(services) > most {
 		return refuse("services", "%d services: other members take at most %d of one worker: offer fewer, or raise --max-services-per-record on all members", len(services), most)
@@ -71,11 +63,15 @@ func (c *Catalogue) Offer(services []Service) error {
 	return nil
 }
 
-func mayOffer(id string, role identity.Role) error {
-	if role == identity.RoleWorker {
-		return nil
+// self returns this node's id and role, "" while they are not known.
+func (c *Catalogue) self() (string, identity.Role) {
+	if n, ok := c.cfg.Gossip.(*membership.Node); ok { // has no snapshot before it has started
+		return n.Config().ID, n.Config().Role
 	}
-	return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, identity.RoleWorker)
+	if s := c.cfg.Gossip.Snapshot(); s != nil {
+		return s.Self().ID, s.Self().Role
+	}
+	return "", ""
 }
 
 // Drain marks every service of this node draining, now and in every later Offer: the node
@@ -136,27 +132,34 @@ func (c *Catalogue) wakeOwn() {
 	}
 }
 
-// noteOwn decides whether the record must be published, and returns its services.
-func (c *Catalogue) noteOwn() []Service {
+// noteOwn decides whether the record must be published, and returns its content.
+func (c *Catalogue) noteOwn() ([]Service, *RelayStatement) {
 	c.mu.Lock()
-	services, offered, draining := slices.Clone(c.desired), c.offered, c.draining
+	services, offered, draining, relay := slices.Clone(c.desired), c.offered, c.draining, c.stated
 	c.mu.Unlock()
 	if draining {
 		for i := range services {
 			services[i].State = Draining
 		}
 	}
-	worker := c.own.role == identity.RoleWorker
-	changed := offered && (!c.own.everPublished || !sameServices(services, c.own.services))
-	unknown := c.own.instance.id == "" && offered // keep until the id of this node is known
-	c.own.due = unknown || worker && (changed || c.own.heal)
-	return services
+	switch c.own.role {
+	case identity.RoleWorker:
+		relay = nil
+		c.own.due = offered && (!c.own.everPublished || !sameServices(services, c.own.services)) || c.own.heal
+	case identity.RoleRelay:
+		services = nil
+		c.own.due = relay != nil && !relay.equal(c.own.relay) || c.own.heal
+		relay = cmp.Or(relay, &RelayStatement{})
+	default: // keep the content until the id of this node is known
+		c.own.due = c.own.instance.id == "" && (offered || relay != nil)
+	}
+	return services, relay
 }
 
 // publishOwn publishes the record if that is due and the publish interval has passed. It
 // returns how long to wait for the interval, 0 if there is nothing to wait for.
 func (c *Catalogue) publishOwn() (wait time.Duration) {
-	services := c.noteOwn()
+	services, relay := c.noteOwn()
 	defer c.releaseWaiting()
 	if !c.own.due || c.own.instance.id == "" {
 		return 0
@@ -165,17 +168,17 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.everPublished && wait > 0 {
 		return wait
 	}
-	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services}
+	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services, Relay: relay}
 	raw, err := record.Encode()
 	if err != nil {
-		// Offer has checked the services; the only remaining error is a sequence at its
-		// maximum.
-		c.logger.Error("cannot publish the services of this worker: restart it for a new epoch", "error", err)
+		// Offer and State have checked the content; the only remaining error is a sequence at
+		// its maximum.
+		c.logger.Error("cannot publish the record of this member: restart it for a new epoch", "error", err)
 		c.own.due, c.own.heal = false, false
-		c.own.everPublished, c.own.services, c.own.published = true, services, now
+		c.own.everPublished, c.own.services, c.own.relay, c.own.published = true, services, relay, now
 		return 0
 	}
-	c.own.services, c.own.sequence, c.own.published, c.own.everPublished = services, record.Sequence, now, true
+	c.own.services, c.own.relay, c.own.sequence, c.own.published, c.own.everPublished = services, relay, record.Sequence, now, true
 	c.own.due, c.own.heal = false, false
 	c.metrics.published.Inc()
 	signed := signedPart{statement: statementOf(raw)}
@@ -201,7 +204,7 @@ func (c *Catalogue) releaseWaiting() {
 // publishes the own record with a higher sequence. A signed record of this kind comes from
 // a process with the same key, id and epoch.
 func (c *Catalogue) supersedeForeign(e *entry) {
-	if c.own.role != identity.RoleWorker {
+	if !writes(c.own.role) {
 		return
 	}
 	c.own.sequence = max(c.own.sequence, e.stamp.sequence)
@@ -213,7 +216,7 @@ func (c *Catalogue) supersedeForeign(e *entry) {
 // replaced: members that join later could not check the old signature.
 func (c *Catalogue) renewOwn() {
 	e := c.store.entries[c.own.instance]
-	if e == nil || c.own.role != identity.RoleWorker {
+	if e == nil || !writes(c.own.role) {
 		return
 	}
 	if _, signed, err := decodeRecord(e.raw); err == nil && !c.cfg.Gossip.SignedNow(signed.signature) {

@@ -97,15 +97,18 @@ func (s Service) equal(o Service) bool {
 		s.Secured == o.Secured && s.Relays == o.Relays && s.Selection == o.Selection && s.Policy == o.Policy && s.ProxyProtocol == o.ProxyProtocol
 }
 
-// Record lists all services that one life of one worker offers. Only that worker writes it.
+// Record lists all services that one life of one worker offers, or has the statement of one
+// life of one relay. Only that member writes it.
 type Record struct {
 	// NodeID and Epoch identify the writer: a member and its boot time.
 	NodeID string
 	Epoch  uint64 // Unix milliseconds
 	// Sequence starts at 1 and grows by at least one with every change.
 	Sequence uint64
-	// Services is empty after the worker has withdrawn them.
+	// Services is empty after the worker has withdrawn them, and for a relay.
 	Services []Service
+	// Relay is the statement of a relay, nil for a worker.
+	Relay *RelayStatement
 }
 
 // maxSequence leaves a worker room to publish with a higher sequence than a forged record.
@@ -196,6 +199,14 @@ func (r Record) validate() error {
 	}
 	if len(r.Services) > MaxServices {
 		return refuse("services", "record of %q: %d services: want at most %d", r.NodeID, len(r.Services), MaxServices)
+	}
+	if r.Relay != nil {
+		if len(r.Services) > 0 {
+			return refuse("services", "record of %q: %d services beside the statement of a relay: want one of both", r.NodeID, len(r.Services))
+		}
+		if err := r.Relay.validate(); err != nil {
+			return fmt.Errorf("record of %q: %w", r.NodeID, err)
+		}
 	}
 	seen := make(map[string]struct{}, len(r.Services))
 	for _, s := range r.Services {

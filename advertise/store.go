@@ -71,6 +71,7 @@ type entry struct {
 type origin struct {
 	NodeID string
 	Epoch  uint64
+	Relay  bool // the record has the statement of a relay
 }
 
 func (e *entry) instance() instance { return instance{e.record.NodeID, e.record.Epoch} }
@@ -81,9 +82,18 @@ func (e *entry) services() []Service {
 	return record.Services
 }
 
+// statement decodes the statement of a relay, nil in the record of a worker.
+func (e *entry) statement() *RelayStatement {
+	if !e.record.Relay {
+		return nil // without decoding the services of a worker
+	}
+	record, _, _ := decodeRecord(e.raw) // cannot fail, as in services
+	return record.Relay
+}
+
 // newEntry copies raw, which may be part of a larger frame.
 func newEntry(record Record, raw []byte, signed signedPart) *entry {
-	e := &entry{record: origin{record.NodeID, record.Epoch}, stamp: stamp{record.Sequence, hashOf(raw, signed)}}
+	e := &entry{record: origin{record.NodeID, record.Epoch, record.Relay != nil}, stamp: stamp{record.Sequence, hashOf(raw, signed)}}
 	if len(signed.signature) > 0 {
 		e.raw = withSignature(signed.statement, signed.signature)
 	} else {
@@ -119,7 +129,7 @@ const (
 	refused outcome = "refused" // too many records of members that are not alive
 
 	// Results without a merge.
-	notWorker  outcome = "role"     // of a member that is no worker
+	wrongRole  outcome = "role"     // of a member whose role does not write such records
 	forged     outcome = "forged"   // not signed by its author
 	unproven   outcome = "unproven" // of an author whose certificate is not known yet
 	hinted     outcome = "hint"     // a hint of a record too large for gossip
@@ -152,14 +162,15 @@ type storeConfig struct {
 // instance the record with the largest (sequence, hash) stays. Therefore reordering, loss
 // and repetition on the network are harmless.
 //
-// The root covers only the records of live workers. Two members may keep different records
-// of dead workers and still have the same root.
+// The summary covers only the records of live workers. Two members may keep different records
+// of dead workers and still have the same root. The records of live relays have a summary of
+// their own, because members of earlier releases do not keep them.
 type store struct {
 	cfg     storeConfig
 	entries map[instance]*entry
 	members *membership.Snapshot
-	root    uint64
-	buckets [buckets]uint64
+	summary
+	relays summary
 
 	orphans     *list.List // of orphan, oldest first
 	orphanAt    map[instance]*list.Element
@@ -170,6 +181,12 @@ type store struct {
 
 	self    instance
 	written stamp // the newest record this node wrote itself
+}
+
+// summary is the hash of a set of records, whole and in parts.
+type summary struct {
+	root    uint64
+	buckets [buckets]uint64
 }
 
 type orphan struct {
@@ -204,8 +221,8 @@ func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
 	}
-	if m, known := s.members.Get(e.record.NodeID); known && m.Epoch == e.record.Epoch && m.Role != identity.RoleWorker {
-		return nil, notWorker, refuse(string(notWorker), "record of %q, which is a %s: only workers offer services", m.ID, m.Role)
+	if m, known := s.members.Get(e.record.NodeID); known && m.Epoch == e.record.Epoch && !mayWrite(m.Role, e) {
+		return nil, wrongRole, refuse(string(wrongRole), "record of %q, which is a %s: only workers offer services, and only relays state their traffic and their plan", m.ID, m.Role)
 	}
 	if e.instance() == s.self && e.stamp.compare(s.written) > 0 {
 		// Another process with the id of this node wrote it. The own record must exceed
@@ -259,7 +276,7 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 		s.forget(known)
 	}
 	s.entries[key] = e
-	if s.isAlive(key) {
+	if s.live(e) {
 		s.addRoot(e)
 		return e, applied
 	}
@@ -293,35 +310,50 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 	return changed
 }
 
-// addLive adds the record of a worker that has appeared to the root.
+// addLive adds the record of a member that has appeared to its summary.
 func (s *store) addLive(m membership.Member) {
-	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == identity.RoleWorker {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
 		s.dropOrphan(e.instance())
 		s.addRoot(e)
 	}
 }
 
-// removeLive removes the record of a worker that is gone from the root and makes it an orphan.
+// removeLive removes the record of a member that is gone from its summary and makes it an
+// orphan.
 func (s *store) removeLive(m membership.Member, now time.Time) {
-	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && m.Role == identity.RoleWorker {
+	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
 		s.addRoot(e) // removes it: addRoot is its own inverse
 		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
 	}
 }
 
-// worker returns a live worker.
-func (s *store) worker(id string) (membership.Member, bool) {
-	m, ok := s.members.Get(id)
-	return m, ok && m.Role == identity.RoleWorker
+// writes reports whether members of a role write records.
+func writes(role identity.Role) bool {
+	return role == identity.RoleWorker || role == identity.RoleRelay
 }
 
-// visible returns the record of a live worker, nil if there is none.
+// mayWrite reports whether members of a role write such a record: workers offer services, and
+// relays state their traffic and their plan.
+func mayWrite(role identity.Role, e *entry) bool {
+	return role == identity.RoleWorker && !e.record.Relay || role == identity.RoleRelay && e.record.Relay
+}
+
+// writer returns a live member that writes records.
+func (s *store) writer(id string) (membership.Member, bool) {
+	m, ok := s.members.Get(id)
+	return m, ok && writes(m.Role)
+}
+
+// visible returns the record of a live member, nil if there is none.
 func (s *store) visible(id string) (*entry, membership.Member) {
-	m, ok := s.worker(id)
+	m, ok := s.writer(id)
 	if !ok {
 		return nil, m
 	}
-	return s.entries[instance{id, m.Epoch}], m
+	if e := s.entries[instance{id, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
+		return e, m
+	}
+	return nil, m
 }
 
 // expire turns old orphans into floors and drops old floors.
@@ -343,20 +375,30 @@ func (s *store) fromTheFuture(key instance, now time.Time) bool {
 }
 
 func (s *store) isAlive(key instance) bool {
-	m, ok := s.worker(key.id)
+	m, ok := s.writer(key.id)
 	return ok && m.Epoch == key.epoch
 }
 
-// addRoot adds an entry to the root, or removes it if it is there: exclusive or does both.
-func (s *store) addRoot(e *entry) {
-	mix := e.mix()
-	s.root ^= mix
-	s.buckets[bucketOf(e.record.NodeID)] ^= mix
+// live reports whether a record is that of a live member.
+func (s *store) live(e *entry) bool {
+	m, ok := s.members.Get(e.record.NodeID)
+	return ok && m.Epoch == e.record.Epoch && mayWrite(m.Role, e)
 }
 
-// forget removes an entry from the root or from the orphans, before it is replaced.
+// addRoot adds an entry to its summary, or removes it if it is there: exclusive or does both.
+func (s *store) addRoot(e *entry) {
+	sum := &s.summary
+	if e.record.Relay {
+		sum = &s.relays
+	}
+	mix := e.mix()
+	sum.root ^= mix
+	sum.buckets[bucketOf(e.record.NodeID)] ^= mix
+}
+
+// forget removes an entry from its summary or from the orphans, before it is replaced.
 func (s *store) forget(e *entry) {
-	if s.isAlive(e.instance()) {
+	if s.live(e) {
 		s.addRoot(e)
 		return
 	}

@@ -89,7 +89,7 @@ func TestARecordOfAMemberThatIsNoWorkerIsRefusedWithItsReason(t *testing.T) {
 		s := newStore(storeConfig{})
 		s.setMembers(membership.NewSnapshot(1, "", []membership.Member{{ID: "a", Epoch: 1, Role: role}}), start)
 		_, result, err := s.merge(raw, start)
-		if worker := role == identity.RoleWorker; (result == applied) != worker || (result == notWorker) == worker || (err == nil) != worker {
+		if worker := role == identity.RoleWorker; (result == applied) != worker || (result == wrongRole) == worker || (err == nil) != worker {
 			t.Errorf("%s: %s, %v", role, result, err)
 		}
 	}

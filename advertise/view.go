@@ -24,10 +24,12 @@ type View struct {
 	count    int
 	members  *membership.Snapshot
 	refused  []Refusal
+	relays   *Relays
 	settled  bool
 }
 
-// Checksum is equal on all members that agree on the live workers and their records.
+// Checksum is equal on all members that agree on the live workers and their records. It does not
+// cover what relays state.
 func (v *View) Checksum() uint64 { return v.checksum }
 
 // Members returns the snapshot that the records were joined with, so that relays and
@@ -103,6 +105,7 @@ type viewBuilder struct {
 	unreachable unreachableSet           // endpoints that this node cannot connect to
 	services    *iradix.Tree[*Endpoints] // as in the last view
 	offers      map[string][]*Endpoint   // endpoints in services by worker, sorted by name
+	relays      *Relays                  // as in the last view
 	touched     idSet                    // workers whose offer may have changed since the last view
 	vanished    *list.List               // of vanishedService, oldest first
 	gone        map[string]*list.Element // elements of vanished by name
@@ -120,7 +123,7 @@ type vanishedService struct {
 func newViewBuilder(s *store, a *admission) *viewBuilder {
 	return &viewBuilder{
 		store: s, rules: a, services: iradix.New[*Endpoints](), offers: map[string][]*Endpoint{}, touched: idSet{},
-		vanished: list.New(), gone: map[string]*list.Element{},
+		vanished: list.New(), gone: map[string]*list.Element{}, relays: noRelays,
 	}
 }
 
@@ -130,6 +133,7 @@ func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
 // build returns the next view.
 func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 	services, names := b.services.Txn(), b.services.Len()
+	b.relays = b.relays.with(b.statements())
 	for name, changes := range b.changes(now) {
 		before, known := services.Get([]byte(name))
 		if !known {
@@ -155,7 +159,7 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 	b.services = services.Commit()
 	b.version++
 	clear(b.rules.fresh)
-	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list()}
+	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list(), relays: b.relays}
 }
 
 // known reports whether a name is in the last view, and whether it has endpoints there.
@@ -219,7 +223,7 @@ func findOffer(offers []*Endpoint, service string) (at int, found bool) {
 // member. There are none unless the worker is alive and has a record.
 func (b *viewBuilder) join(id string, now time.Time) []*Endpoint {
 	e, m := b.store.visible(id)
-	if e == nil {
+	if e == nil || e.record.Relay {
 		b.rules.forget(id)
 		return nil
 	}
@@ -241,6 +245,26 @@ func (b *viewBuilder) join(id string, now time.Time) []*Endpoint {
 	}
 	slices.SortFunc(offers, func(a, b *Endpoint) int { return strings.Compare(a.Name, b.Name) })
 	return offers
+}
+
+// statements returns what the touched relays state that differs from the last view, nil for
+// those that state nothing any more.
+func (b *viewBuilder) statements() map[string]*RelayStatement {
+	var changed map[string]*RelayStatement
+	for id := range b.touched {
+		var is *RelayStatement
+		if e, _ := b.store.visible(id); e != nil {
+			is = e.statement()
+		}
+		if is.equal(b.relays.Of(id)) {
+			continue
+		}
+		if changed == nil {
+			changed = map[string]*RelayStatement{}
+		}
+		changed[id] = is
+	}
+	return changed
 }
 
 func (b *viewBuilder) remember(name string, now time.Time) {

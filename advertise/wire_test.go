@@ -65,7 +65,7 @@ func recordFixtures() (out []wirefixture.Format) {
 		}
 	}
 	later := map[string]func([]byte) []byte{
-		"a field in each service": eachService(func(s []any) []any { return append(s, map[string]any{"later": []any{1.5, nil}}) }),
+		"a field in each service": eachService(func(s []any) []any { return append(s, nil, map[string]any{"later": []any{1.5, nil}}) }),
 		"an unknown flag":         eachService(func(s []any) []any { s[8] = s[8].(int64) | 1<<20; return s }),
 	}
 	for name, record := range wireRecords010 {
@@ -232,7 +232,11 @@ func decodeFrames(raw []byte) (any, error) {
 		var value any
 		switch kind {
 		case frameHello:
-			value, err = decodeHello(body)
+			var o opening
+			o, err = decodeHello(body)
+			if value = o.root; o.relays {
+				value = []uint64{o.root, o.relayRoot}
+			}
 		case frameDigest:
 			var d digest
 			d, err = decodeDigest(body)
