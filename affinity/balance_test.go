@@ -81,7 +81,7 @@ func TestLoadFollowsWeight(t *testing.T) {
 		{"rendezvous", 50, 1000, anyWeight, affinity.Rendezvous, 2e-6},
 		{"rendezvous, large", 300, 10_000, anyWeight, affinity.Rendezvous, 2e-6},
 	} {
-		cfg := weighted(affinity.PlanConfig{Service: "billing", Relays: someRelays(c.relays), RelaysPerService: c.relays,
+		cfg := weighted(affinity.PlanConfig{Service: "billing", Relays: someRelays(c.relays), RelaysPerService: max(3, c.relays),
 			Workers: someWorkers(c.workers), Strategy: c.strategy}, c.weight)
 		got := unevenness(t, cfg)
 		t.Logf("%s: %.2g", c.name, got)
@@ -150,7 +150,7 @@ func TestRendezvousTakesTheBestRelaysAndTheFloor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		relays, workers := rapid.IntRange(4, 30).Draw(t, "relays"), rapid.IntRange(4, 60).Draw(t, "workers")
 		m, least := rapid.IntRange(3, 5).Draw(t, "m"), rapid.IntRange(1, 4).Draw(t, "p")
-		cfg := affinity.PlanConfig{Service: "s", Relays: someRelays(relays), RelaysPerService: relays, Workers: someWorkers(workers),
+		cfg := affinity.PlanConfig{Service: "s", Relays: someRelays(relays), RelaysPerService: max(m, relays), Workers: someWorkers(workers),
 			Minimums: affinity.Minimums{PeersPerWorker: m, PeersPerRelay: least}, Strategy: affinity.Rendezvous}
 		p, err := affinity.NewPlan(cfg)
 		if err != nil {

@@ -20,14 +20,16 @@ var anyPlace = rapid.Custom(func(t *rapid.T) affinity.Place {
 // anyFleet has members in random places, of random weights, under random settings.
 var anyFleet = rapid.Custom(func(t *rapid.T) affinity.PlanConfig {
 	cfg := affinity.PlanConfig{
-		Service:          rapid.StringMatching(`[a-z]{1,4}`).Draw(t, "service"),
-		Relays:           someRelays(rapid.IntRange(1, 25).Draw(t, "relays")),
-		Workers:          someWorkers(rapid.IntRange(1, 60).Draw(t, "workers")),
-		RelaysPerService: rapid.IntRange(1, 25).Draw(t, "k"),
-		Minimums:         affinity.Minimums{PeersPerWorker: rapid.IntRange(3, 5).Draw(t, "m"), PeersPerRelay: rapid.IntRange(1, 5).Draw(t, "p")},
-		PeersPerTier:     rapid.IntRange(1, 6).Draw(t, "per tier"),
-		IndexSource:      rapid.SampledFrom([]affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot}).Draw(t, "index source"),
-		Strategy:         rapid.SampledFrom([]affinity.Strategy{affinity.Projection, affinity.Rendezvous}).Draw(t, "strategy"),
+		Service:      rapid.StringMatching(`[a-z]{1,4}`).Draw(t, "service"),
+		Relays:       someRelays(rapid.IntRange(1, 25).Draw(t, "relays")),
+		Workers:      someWorkers(rapid.IntRange(1, 60).Draw(t, "workers")),
+		Minimums:     affinity.Minimums{PeersPerWorker: rapid.IntRange(3, 5).Draw(t, "m"), PeersPerRelay: rapid.IntRange(1, 5).Draw(t, "p")},
+		PeersPerTier: rapid.IntRange(1, 6).Draw(t, "per tier"),
+		IndexSource:  rapid.SampledFrom([]affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot}).Draw(t, "index source"),
+		Strategy:     rapid.SampledFrom([]affinity.Strategy{affinity.Projection, affinity.Rendezvous}).Draw(t, "strategy"),
+	}
+	if rapid.Bool().Draw(t, "numbered") {
+		cfg.RelaysPerService = rapid.IntRange(cfg.Minimums.PeersPerWorker, 25).Draw(t, "k")
 	}
 	if rapid.Bool().Draw(t, "placed") {
 		for i := range cfg.Relays {

@@ -41,13 +41,14 @@ type PlanConfig struct {
 	// with different orders would leave workers without connections.
 	WorkersOrdered bool
 
-	// RelaysPerService is the number of affine relays (k): 1 or more, or 0, the default, for
-	// [AutoRelays]. In a smaller fleet every relay serves the service.
+	// RelaysPerService is the number of affine relays (k): Minimums.PeersPerWorker or more, so
+	// that each worker has as many relays as it needs, or 0, the default, for [AutoRelays]. In a
+	// smaller fleet every relay serves the service.
 	RelaysPerService int
 
 	// WholeRange connects every affine relay to every worker, for strategies and cookies
-	// that can name any of them. The automatic number of relays is then 10 at most: more
-	// would need as many more connections.
+	// that can name any of them. The automatic number of relays is then 10, or
+	// Minimums.PeersPerWorker if that is more: more would need as many more connections.
 	WholeRange bool
 
 	// Minimums defaults to [DefaultMinimums] when it is the zero value.
@@ -85,9 +86,9 @@ func (c *PlanConfig) complete() error {
 	if c.Minimums == (Minimums{}) {
 		c.Minimums = DefaultMinimums
 	}
-	if c.RelaysPerService < 0 {
-		return fmt.Errorf("affinity: service %q: relays per service %d: allowed are 1 or more, or 0 for an automatic number",
-			c.Service, c.RelaysPerService)
+	if c.RelaysPerService != 0 && c.RelaysPerService < c.Minimums.PeersPerWorker {
+		return fmt.Errorf("affinity: service %q: relays per service %d: allowed are %d (the min peers per worker) or more, or 0 for an automatic number",
+			c.Service, c.RelaysPerService, c.Minimums.PeersPerWorker)
 	}
 	if c.PeersPerTier < 0 {
 		return fmt.Errorf("affinity: service %q: peers per tier %d: allowed are 1 or more, or 0 for the default of %d",
@@ -112,21 +113,23 @@ func (c *PlanConfig) serving(relays int) int {
 	case c.RelaysPerService != 0:
 		return min(relays, c.RelaysPerService)
 	case c.WholeRange:
-		return min(relays, autoLeast)
+		return min(relays, max(autoLeast, c.Minimums.PeersPerWorker))
 	}
 	return AutoRelays(relays, len(c.Workers), c.Minimums)
 }
 
 // AutoRelays returns how many of the relays of a fleet serve a service with a number of
 // workers, unless a number is set: 10, as many as leave each about 16 workers, or the whole
-// fleet, whichever is in between. A large service needs the connections and the processors
+// fleet, whichever is in between, and never less than the relays that each worker needs. A large service needs the connections and the processors
 // of all relays, and then most requests reach a relay that serves it.
 //
 // Above 16 the result is one of few numbers (18, 20, … 30, 32, 36, … 60, 64, 72, …) and
 // below the size of the fleet: a relay that is left over replaces one that leaves, and all
 // others keep their ranges.
 func AutoRelays(relays, workers int, minimums Minimums) int {
-	return step(min(relays, max(autoLeast, minimums.PeersPerWorker, minimums.PeersPerWorker*workers/autoWorkers)))
+	m := minimums.PeersPerWorker
+	// A step below the minimum would leave each worker with fewer relays.
+	return max(min(relays, m), step(min(relays, max(autoLeast, m*workers/autoWorkers))))
 }
 
 const (

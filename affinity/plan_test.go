@@ -293,7 +293,11 @@ func TestBadPlansAreRefused(t *testing.T) {
 		}, "or one is repeated", nil},
 		{"minimums", func(c *affinity.PlanConfig) { c.Minimums = affinity.Minimums{PeersPerWorker: 2, PeersPerRelay: 3} }, "per worker 2", nil},
 		{"half the minimums", func(c *affinity.PlanConfig) { c.Minimums = affinity.Minimums{PeersPerWorker: 3} }, "per relay 0", nil},
-		{"relays per service", func(c *affinity.PlanConfig) { c.RelaysPerService = -1 }, "relays per service -1", nil},
+		{"negative relays per service", func(c *affinity.PlanConfig) { c.RelaysPerService = -1 }, "relays per service -1", nil},
+		{"too few relays per service", func(c *affinity.PlanConfig) { c.RelaysPerService = 2 }, "relays per service 2: allowed are 3 ", nil},
+		{"fewer relays per service than peers per worker", func(c *affinity.PlanConfig) {
+			c.RelaysPerService, c.Minimums = 4, affinity.Minimums{PeersPerWorker: 5, PeersPerRelay: 1}
+		}, "relays per service 4: allowed are 5 ", nil},
 		{"peers per tier", func(c *affinity.PlanConfig) { c.PeersPerTier = -1 }, "peers per tier -1", nil},
 		{"all skipped", func(c *affinity.PlanConfig) { c.Skip = relayIDs(3) }, "skip list", affinity.ErrNoRelays},
 		{"weight", func(c *affinity.PlanConfig) { c.Workers[2].Weight = 101 }, "weight 101", nil},

@@ -186,3 +186,30 @@ func TestARelayThatLeavesChangesNoRangeButOne(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the size of the fleet, the number that is set and the minimums, a service has as many
+// relays as each of its workers needs, or all that may serve it.
+func TestAServiceNeverHasFewerRelaysThanItsWorkersNeed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := rapid.IntRange(3, 40).Draw(t, "m")
+		cfg := affinity.PlanConfig{
+			Service: "billing", Relays: someRelays(rapid.IntRange(1, 60).Draw(t, "relays")), Workers: someWorkers(rapid.IntRange(1, 300).Draw(t, "workers")),
+			Minimums: affinity.Minimums{PeersPerWorker: m, PeersPerRelay: 1}, WholeRange: rapid.Bool().Draw(t, "whole range"),
+			IndexSource: rapid.SampledFrom([]affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot}).Draw(t, "index source"),
+		}
+		if rapid.Bool().Draw(t, "numbered") {
+			cfg.RelaysPerService = rapid.IntRange(m, 70).Draw(t, "k")
+		}
+		plan, err := affinity.NewPlan(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := min(m, len(cfg.Relays))
+		if got := len(plan.Affine()); got < want {
+			t.Fatalf("%d relays serve the service, want at least %d", got, want)
+		}
+		if got := plan.Coverage().Min; got < want {
+			t.Fatalf("a worker has %d relays, want at least %d", got, want)
+		}
+	})
+}

@@ -83,7 +83,7 @@ func TestClientIHasExactlyTheRangeOfRelayI(t *testing.T) {
 			of.endpoints[e.NodeID] = e
 			ready = append(ready, affinity.Worker{ID: e.NodeID, Place: place, Weight: int(weight)})
 		}
-		cfg := affinity.PlanConfig{Service: "echo", Relays: clients, RelaysPerService: len(clients), Minimums: minimums, Strategy: strategy}
+		cfg := affinity.PlanConfig{Service: "echo", Relays: clients, RelaysPerService: max(minimums.PeersPerWorker, len(clients)), Minimums: minimums, Strategy: strategy}
 		if err := of.makePlans(cfg, workers{ready: ready}); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func planOf(t *testing.T, clients int, endpoints ...*advertise.Endpoint) *planne
 			w.ready = append(w.ready, one)
 		}
 	}
-	if err := of.makePlans(affinity.PlanConfig{Service: "echo", Relays: relays(clients), RelaysPerService: clients}, w); err != nil {
+	if err := of.makePlans(affinity.PlanConfig{Service: "echo", Relays: relays(clients), RelaysPerService: max(3, clients)}, w); err != nil {
 		t.Fatal(err)
 	}
 	return of

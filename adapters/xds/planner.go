@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -200,7 +201,7 @@ func (p *planner) plan(name string, s *service, in input) (map[string]*endpoint.
 	// keep their places. Vanished relays keep theirs only as far as every worker still has its
 	// connections.
 	cfg.Service, cfg.Relays, cfg.WorkersOrdered = name, slices.Concat(in.clients, absent), false
-	cfg.RelaysPerService = max(1, len(cfg.Relays))
+	cfg.RelaysPerService = max(len(cfg.Relays), cmp.Or(cfg.Minimums, affinity.DefaultMinimums).PeersPerWorker)
 	if len(in.clients) > 0 {
 		if err := of.makePlans(cfg, workers{ready, draining, vanished}); err != nil {
 			return nil, err

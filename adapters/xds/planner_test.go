@@ -208,7 +208,7 @@ func (s *stream) workers(t *testing.T, service string) []string {
 // agree checks that the clients have the ranges of a plan of these clients and workers.
 func agree(t *testing.T, clients map[string]*stream, planned []affinity.Relay, workers []string) {
 	t.Helper()
-	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: planned, RelaysPerService: len(planned), Workers: affinity.Workers(workers)})
+	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: planned, RelaysPerService: max(3, len(planned)), Workers: affinity.Workers(workers)})
 	if err != nil {
 		t.Fatal(err)
 	}

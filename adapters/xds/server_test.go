@@ -223,7 +223,7 @@ func numbers(n int) (out []affinity.Worker) {
 
 func rowsOf(t *testing.T, clients []affinity.Relay, workers []affinity.Worker) map[string]string {
 	t.Helper()
-	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: clients, IndexSource: affinity.IndexRank, RelaysPerService: len(clients), Workers: workers})
+	plan, err := affinity.NewPlan(affinity.PlanConfig{Service: "echo", Relays: clients, IndexSource: affinity.IndexRank, RelaysPerService: max(3, len(clients)), Workers: workers})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ type Service struct {
 	Relay        string                `json:"relay"`
 	Index        int                   `json:"index"` // -1 if this relay forwards
 	AffineRelays []string              `json:"affine_relays"`
+	RelaysRaised string                `json:"relays_raised,omitempty"` // as in ExplainedPlan
 	RangeText    string                `json:"range_text,omitempty"`
 	Selection    Selection             `json:"selection"`
 	Policy       []PolicyField         `json:"policy"`
@@ -317,6 +318,9 @@ type ExplainedPlan struct {
 	Workers int     `json:"workers"`
 	Relays  int     `json:"relays"`
 	Ratio   float64 `json:"ratio"`
+	// RelaysRaised is why more relays serve the service than its workers ask for; empty if that
+	// is not so.
+	RelaysRaised string `json:"relays_raised,omitempty"`
 	// Length is how many workers this relay connects to, 0 if it forwards.
 	Length int `json:"length"`
 	// Computed is when the plan was made; a plan stays until its basis changes.

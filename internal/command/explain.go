@@ -66,6 +66,9 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 	if p := a.Plan; p != nil {
 		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
 		row("ratio", "%.4g, of %d workers and %d relays", p.Ratio, p.Workers, p.Relays)
+		if p.RelaysRaised != "" {
+			row("relays", "%s", p.RelaysRaised)
+		}
 		if a.Index >= 0 {
 			row("length", "%d of %d workers", p.Length, p.Workers)
 		}

@@ -88,6 +88,9 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	if a.RangeText != "" {
 		fmt.Fprintf(&b, "range      %s\n", node.Printable(a.RangeText))
 	}
+	if a.RelaysRaised != "" {
+		fmt.Fprintf(&b, "relays     %s\n", node.Printable(a.RelaysRaised))
+	}
 	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
 	out := leftOut(a)
 	if len(out) > 0 {

@@ -16,7 +16,7 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 	t.Parallel()
 	const workers = 4
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: workers, Secure: true,
-		RelayArgs: []string{"--relays-per-service", "2"}, Services: func(int) []string { return []string{echo} }})
+		Services: func(int) []string { return []string{echo} }})
 	await(t, "all are members", func() bool { return f.agrees(len(f.relays) + workers) })
 	for _, r := range f.relays {
 		await(t, r.ID+" answers", func() bool { return f.call(r, echo).status == 200 })

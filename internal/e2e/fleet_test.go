@@ -86,6 +86,19 @@ type fleetConfig struct {
 	Stdio *os.File
 }
 
+// servedBy returns arguments of a number of relays with which only one of them serves the
+// services, and the others forward to it.
+func servedBy(only string, relays int, services ...string) (args []string) {
+	for n := range relays {
+		for _, service := range services {
+			if id := fmt.Sprintf("r%d", n+1); id != only {
+				args = append(args, "--skip-relay", service+"="+id)
+			}
+		}
+	}
+	return args
+}
+
 // startFleet starts all members together, in no order: that is how fleets start.
 func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	t.Helper()

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestARelayThatDoesNotServeAServiceForwards has services that one relay of three
-// serves each.
+// TestARelayThatDoesNotServeAServiceForwards has services that one relay of four serves each,
+// and one that three serve.
 func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
 	t.Parallel()
-	const workers = 2
-	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers,
-		RelayArgs: []string{"--relays-per-service", "1"},
-		Services:  func(int) []string { return []string{echo, rpc + ";protocol=h2c"} }})
+	const workers, relays, wide = 2, 4, "wide"
+	f := startFleet(t, fleetConfig{Relays: relays, Workers: workers,
+		RelayArgs: append(servedBy("r2", relays, echo, rpc), "--relays-per-service", "3"),
+		Services:  func(int) []string { return []string{echo, rpc + ";protocol=h2c", wide} }})
 	affine, forwarding := f.roles(t, echo, workers)
 	_, rpcForwarding := f.roles(t, rpc, workers)
 
@@ -38,7 +38,7 @@ func TestARelayThatDoesNotServeAServiceForwards(t *testing.T) {
 		t.Run(affine.ID+" carries a WebSocket itself", parallel(f.webSocketPasses(affine, echo)))
 		t.Run(affine.ID+" carries a WebSocket over HTTP/2 itself", parallel(f.webSocketPassesOverHTTP2(affine, echo)))
 	})
-	t.Run("another relay takes over from one that is killed", func(t *testing.T) { f.takesOver(t, affine, workers) })
+	t.Run("another relay takes over from one that is killed", func(t *testing.T) { f.takesOver(t, wide, workers) })
 }
 
 func parallel(promise func(*testing.T)) func(*testing.T) {
@@ -121,11 +121,23 @@ func (f *fleet) secondHopIsRefused(t *testing.T, r *relay) {
 	}
 }
 
-func (f *fleet) takesOver(t *testing.T, dead *relay, workers int) {
-	dead.Kill()
-	affine, forwarding := f.roles(t, echo, workers)
-	for _, r := range append(forwarding, affine) {
-		if a := f.call(r, echo); a.status != 200 || a.header.Get(relayHeader) != r.ID {
+// takesOver kills one of the relays that serve a service; the one that forwarded takes its place.
+func (f *fleet) takesOver(t *testing.T, service string, workers int) {
+	serving := func() (serving []*relay) {
+		for _, r := range f.running() {
+			var v serviceView
+			if _, status := f.ready(r.Admin); status == 200 && f.api(r.Admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == workers && v.Role == "affine" {
+				serving = append(serving, r)
+			}
+		}
+		return serving
+	}
+	var before []*relay
+	await(t, "all relays but one serve "+service, func() bool { before = serving(); return len(before) == len(f.relays)-1 })
+	before[0].Kill()
+	await(t, "all that are left serve "+service, func() bool { return len(serving()) == len(f.relays)-1 })
+	for _, r := range f.running() {
+		if a := f.call(r, service); a.status != 200 || a.header.Get(relayHeader) != r.ID {
 			t.Errorf("%v", a)
 		}
 	}

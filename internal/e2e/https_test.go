@@ -39,7 +39,7 @@ func startHTTPS(t *testing.T, relays int, args ...string) *httpsFleet {
 	for n := range relays {
 		f.addrs[fmt.Sprintf("r%d", n+1)] = freeAddr(t)
 	}
-	pairs := []string{"--relays-per-service", "1"}
+	pairs := servedBy("r1", relays, echo)
 	for _, name := range []string{"shop", "api"} {
 		cert, key := f.ca.Files(filepath.Join(f.dir, name), terminationtest.Certificate{DNS: []string{name + ".test"}})
 		pairs = append(pairs, "--ingress-tls-cert", cert, "--ingress-tls-key", key)

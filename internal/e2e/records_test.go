@@ -82,7 +82,7 @@ func stops(t *testing.T, relays ...*relay) {
 // TestEveryKindOfRequestIsRecordedByBothRelays sends what the relays can carry.
 func TestEveryKindOfRequestIsRecordedByBothRelays(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"},
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: servedBy("r2", 2, echo, rpc),
 		Services: func(int) []string { return []string{echo, rpc + ";protocol=h2c"} }})
 	affine, forwarding := f.roles(t, echo, 1)
 	_, rpcForwarding := f.roles(t, rpc, 1)
@@ -123,7 +123,7 @@ func TestEveryKindOfRequestIsRecordedByBothRelays(t *testing.T) {
 func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 	t.Parallel()
 	const clients, rotations = 4, 3
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"}, Services: func(int) []string { return []string{echo} }})
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: servedBy("r2", 2, echo), Services: func(int) []string { return []string{echo} }})
 	affine, forwarding := f.roles(t, echo, 1)
 	first := forwarding[0]
 
@@ -174,7 +174,7 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 // TestATapOfAllRelaysShowsARequestAtEachOfThem has one that forwards.
 func TestATapOfAllRelaysShowsARequestAtEachOfThem(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: []string{"--relays-per-service", "1"}, Services: func(int) []string { return []string{echo} }})
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Records: true, RelayArgs: servedBy("r2", 2, echo), Services: func(int) []string { return []string{echo} }})
 	_, forwarding := f.roles(t, echo, 1)
 	first := forwarding[0]
 	tap := start(t, processConfig{Name: "relay tap", Binary: "relay", Args: []string{"tap", echo, "--all", "-o", "json", "--where", "status=200 && method=GET", "--admin-addr", first.Admin}})

@@ -23,7 +23,7 @@ func TestASecuredFleetKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	const workers = 3
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers, Secure: true,
-		RelayArgs: []string{"--relays-per-service", "1"},
+		RelayArgs: servedBy("r2", 3, echo, rpc),
 		Services:  func(int) []string { return []string{echo, rpc + ";protocol=h2c"} }})
 	affine, forwarding := f.roles(t, echo, workers)
 	_, rpcForwarding := f.roles(t, rpc, workers)

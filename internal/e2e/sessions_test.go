@@ -13,7 +13,7 @@ import (
 func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
-		RelayArgs: []string{"--relays-per-service", "1", "--drain-timeout", "1s", "--session-drain-timeout", "6s"}, // one of the two forwards
+		RelayArgs: append(servedBy("r2", 2, "echo"), "--drain-timeout", "1s", "--session-drain-timeout", "6s"),
 		Services:  func(int) []string { return []string{"echo"} }})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -32,11 +32,8 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	forwarding, affine := f.relays[0], f.relays[1]
 	var p plan
 	f.api(forwarding.Admin, "/api/v1/services/echo/plan", &p)
-	if len(p.Relays) != 1 {
+	if len(p.Relays) != 1 || p.Relays[0].Relay != affine.ID {
 		t.Fatalf("%+v", p)
-	}
-	if p.Relays[0].Relay == forwarding.ID {
-		forwarding, affine = affine, forwarding
 	}
 	echoes := func(r *relay) {
 		t.Helper()
@@ -76,7 +73,7 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 func TestWebSocketsThroughAWorkerThatStopsAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
-		RelayArgs:  []string{"--relays-per-service", "1"}, // one of the two forwards
+		RelayArgs:  servedBy("r2", 2, "echo"),
 		WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", "6s"},
 		Services:   func(int) []string { return []string{"echo"} }})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

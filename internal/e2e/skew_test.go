@@ -114,8 +114,12 @@ var skewServices = []string{echo, "s1", "s2", "s3", "s4", "s5", "s6", "s7"}
 func TestAFleetOfTwoReleasesLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	before, now := releases(t)
+	var skips []string // two of three relays serve each service
+	for i, service := range skewServices {
+		skips = append(skips, "--skip-relay", fmt.Sprintf("%s=r%d", service, i%3+1))
+	}
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Secure: true, Binaries: before.dir,
-		RelayArgs: []string{"--relays-per-service", "2"}, Services: func(int) []string { return skewServices }})
+		RelayArgs: skips, Services: func(int) []string { return skewServices }})
 	for _, service := range skewServices {
 		f.awaitAffine(t, service)
 	}

@@ -90,7 +90,7 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, fleetConfig{Relays: 2, Workers: 3, Secure: secure, TCP: db,
-				RelayArgs:  []string{"--relays-per-service", "1", "--drain-timeout", "1s", "--session-drain-timeout", "4s"}, // one of the two forwards
+				RelayArgs:  append(servedBy("r2", 2, db), "--drain-timeout", "1s", "--session-drain-timeout", "4s"),
 				WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", "4s"},
 				Services:   func(int) []string { return []string{db + ";protocol=tcp;check=tcp;interval=200ms"} }})
 			affine, forwarding := f.roles(t, db, 3)

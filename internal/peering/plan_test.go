@@ -100,7 +100,7 @@ func TestTheAbsentNeverCostMoreThanOneRelayOfAWorker(t *testing.T) {
 		workers := affinity.Workers(ids("w", rapid.IntRange(1, 40).Draw(rt, "workers")))
 		goneRelays, goneWorkers := rapid.IntRange(0, len(relays)-1).Draw(rt, "gone relays"), rapid.IntRange(0, len(workers)-1).Draw(rt, "gone workers")
 		cfg := affinity.PlanConfig{
-			Service: "s", Relays: relays[goneRelays:], Workers: workers[goneWorkers:], RelaysPerService: len(relays),
+			Service: "s", Relays: relays[goneRelays:], Workers: workers[goneWorkers:], RelaysPerService: max(3, len(relays)),
 			IndexSource: rapid.SampledFrom([]affinity.IndexSource{affinity.IndexRank, affinity.IndexSlot}).Draw(rt, "index"),
 			Strategy:    rapid.SampledFrom([]affinity.Strategy{affinity.Projection, affinity.Rendezvous}).Draw(rt, "strategy"),
 		}

@@ -111,6 +111,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 	if route.Plan != nil {
 		d.AffineRelays = route.Plan.Affine()
 		d.RangeText = rangeText(route.Plan, route.Index)
+		d.RelaysRaised = route.Votes.RelaysRaised(r.cfg.Plans.Minimums.PeersPerWorker)
 	}
 	if !route.Affine() {
 		d.Forwarding, d.Peers = describeForwarding(s)

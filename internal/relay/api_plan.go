@@ -122,7 +122,7 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
-		a.Plan = explainPlan(route)
+		a.Plan = r.explainPlan(route)
 		a.Reason = plan.Explain(self, worker).Reason
 		if route.Affine() {
 			a.Reason = fmt.Sprintf("%s is one of the %d relays that serve %s; its index is %s", self, len(plan.Affine()), s.Name,
@@ -143,11 +143,12 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	node.WriteJSON(w, http.StatusOK, a)
 }
 
-func explainPlan(route *routing.Route) *api.ExplainedPlan {
+func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {
 	plan := route.Plan
 	x := &api.ExplainedPlan{
 		PeersPerWorker: plan.Minimums().PeersPerWorker, PeersPerRelay: plan.Minimums().PeersPerRelay,
 		Workers: len(plan.Workers()), Relays: len(plan.Affine()), Computed: route.At,
+		RelaysRaised: route.Votes.RelaysRaised(r.cfg.Plans.Minimums.PeersPerWorker),
 	}
 	if x.Relays > 0 {
 		x.Ratio = float64(x.Workers) / float64(x.Relays)

@@ -82,7 +82,7 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	wide := f.relay(func(*Settings) {})
 	narrow := f.relay(func(s *Settings) { s.MaxServices = 2 })
 	strict := f.relay(func(s *Settings) { s.MaxServicesPerRecord = 2 })
-	few := f.relay(func(s *Settings) { s.Plans.MaxRelaysPerService = 2 })
+	few := f.relay(func(s *Settings) { s.Plans.MaxRelaysPerService = 3 })
 	_, backend := f.echo("w0")
 	wide.settled(t, "echo", 1)
 	narrow.settled(t, "echo", 1)
@@ -107,7 +107,7 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	})
 	few.await(t, "as many relays as may be", func() bool {
 		s, ok := few.Routes.Service("a")
-		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
+		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 3
 	})
 	finding := func(r *runningRelay, name string) *api.Finding {
 		report, err := r.Check(t.Context())
@@ -122,6 +122,44 @@ func TestTheBoundsOfARelayAreThoseOfItsSettings(t *testing.T) {
 	}
 	if got := finding(wide, "offers-used"); got.Status != api.OK {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestARelayRaisesTheNumberOfRelaysThatWorkersAskForAndGivesTheReason(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 4 {
+		f.relay(func(*Settings) {})
+	}
+	_, backend := f.echo("w0")
+	few := service("few", backend)
+	few.Relays = 1
+	f.worker("w1", few)
+	r := f.relays[0]
+	r.settled(t, "echo", 1)
+	r.await(t, "three of four relays", func() bool {
+		s, ok := r.Routes.Service("few")
+		return ok && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 3
+	})
+	const reason = "its workers ask for relays=1, raised to 3 by --min-peers-per-worker"
+	var explained api.Explanation
+	var described, other api.Service
+	for path, answer := range map[string]any{"few/explain": &explained, "few": &described, "echo": &other} {
+		if status, text := r.api(t, "/api/v1/services/"+path, answer); status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+	}
+	if explained.Plan.RelaysRaised != reason || described.RelaysRaised != reason || other.RelaysRaised != "" {
+		t.Errorf("explain %q, service %q, a service that asks for nothing %q", explained.Plan.RelaysRaised, described.RelaysRaised, other.RelaysRaised)
+	}
+	report, err := r.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(report.Findings, func(f api.Finding) bool {
+		return f.Check == "coverage" && f.Subject == "few" && f.Status == api.Warning && strings.Contains(f.Text, "relays=1, which the relays raise to 3")
+	}) {
+		t.Errorf("the check does not name the advertisement: %+v", report.Findings)
 	}
 }
 

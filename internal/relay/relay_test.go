@@ -299,7 +299,9 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 	f := newFleet(t)
 	var relays []*runningRelay
 	for range 3 {
-		relays = append(relays, f.relay(func(s *Settings) { s.Plans.RelaysPerService, s.Requests.ExposeRouteHeaders = 1, true }))
+		relays = append(relays, f.relay(func(s *Settings) {
+			s.SkipRelays, s.Requests.ExposeRouteHeaders = []string{"echo=r1", "echo=r3"}, true
+		}))
 	}
 	f.echo("w1")
 	var affine, forwarding []*runningRelay

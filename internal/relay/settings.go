@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -108,7 +109,7 @@ func (s *Settings) Declare(set *settings.Set) {
 
 	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; use the same value on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
 	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; use the same value on all relays"}, settings.AtLeast(1))
-	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: a number, or auto for as many as a service of its size needs; use the same value on all relays"}, relayCounts)
+	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: a number, at least min-peers-per-worker, or auto for as many as a service of its size needs; use the same value on all relays"}, relayCounts)
 	settings.Int(set, &s.Plans.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; use the same value on all relays"}, settings.Between(1, advertise.MaxRelays))
 	settings.Enum(set, &s.Plans.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; use the same value on all relays"},
 		affinity.IndexRank, affinity.IndexSlot)
@@ -196,6 +197,16 @@ func (s *Settings) Declare(set *settings.Set) {
 			}
 		}
 		return problems
+	})
+	set.Check(func() []settings.Problem {
+		if k, m := s.Plans.RelaysPerService, s.Plans.Minimums.PeersPerWorker; k != 0 && k < m {
+			return []settings.Problem{{
+				Setting: "relays-per-service", Related: []string{"min-peers-per-worker"},
+				Reason:  fmt.Sprintf("fewer relays than --min-peers-per-worker (%d) connects to each worker", m),
+				Allowed: fmt.Sprintf("auto, or a whole number of %d or more", m),
+			}}
+		}
+		return nil
 	})
 	set.Check(func() []settings.Problem { _, problems := parseServerNames(s.ServiceServerNames); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
@@ -305,14 +316,14 @@ func (a attemptTime) of(request time.Duration) time.Duration {
 
 // relayCounts reads how many relays serve a service; 0 is the automatic number.
 var relayCounts = settings.Kind[int]{
-	Name: "int", Want: "auto, or a whole number of 1 or more",
+	Name: "int", Want: leastRelays,
 	Parse: func(text string) (int, error) {
 		if text = strings.TrimSpace(text); text == autoCount {
 			return 0, nil
 		}
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return 0, errors.New("neither auto nor a whole number of 1 or more")
+		if err != nil || n < affinity.LeastPeersPerWorker {
+			return 0, errors.New("not " + leastRelays + ": a worker with fewer relays does not survive the loss of one while another restarts")
 		}
 		return n, nil
 	},
@@ -320,6 +331,9 @@ var relayCounts = settings.Kind[int]{
 }
 
 const autoCount = "auto"
+
+// leastRelays describes the numbers of relays that serve a service.
+var leastRelays = fmt.Sprintf("auto, or a whole number of %d or more", affinity.LeastPeersPerWorker)
 
 func formatCount(n int) string {
 	if n == 0 {

@@ -154,9 +154,21 @@ func TestTheRelaysOfAServiceAreANumberOrAutomatic(t *testing.T) {
 			t.Errorf("%s: %d, %v", text, s.Plans.RelaysPerService, err)
 		}
 	}
-	for _, text := range []string{"0", "-1", "many", ""} {
-		if _, err := load(t, "--relays-per-service", text); err == nil || !strings.Contains(err.Error(), "relays-per-service") || !strings.Contains(err.Error(), "auto") {
+	for _, text := range []string{"0", "-1", "1", "2", "many", ""} {
+		if _, err := load(t, "--relays-per-service", text); err == nil || !strings.Contains(err.Error(), "relays-per-service") || !strings.Contains(err.Error(), "auto, or a whole number of 3 or more") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAServiceHasNoFewerRelaysThanItsWorkersNeed(t *testing.T) {
+	_, err := load(t, "--relays-per-service", "4", "--min-peers-per-worker", "5")
+	if err == nil || !strings.Contains(err.Error(), `--relays-per-service "4"`) || !strings.Contains(err.Error(), "--min-peers-per-worker (5)") || !strings.Contains(err.Error(), "auto, or a whole number of 5 or more") {
+		t.Errorf("four relays for a service whose workers need five: %v", err)
+	}
+	for _, enough := range []string{"5", "auto"} {
+		if _, err := load(t, "--relays-per-service", enough, "--min-peers-per-worker", "5"); err != nil {
+			t.Errorf("%s: %v", enough, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
@@ -231,22 +232,39 @@ func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := startCluster(t, fleet.Config{Insecure: insecure})
-			one := func(s *relay.Settings) { s.Plans.RelaysPerService = 1 }
-			binary := c.relay("relay-1", one)
-			// With one relay for each service, each of the two serves some of eight services.
+			three := func(s *relay.Settings) { s.Plans.RelaysPerService = 3 }
+			binary := c.relay("relay-1", three)
+			c.relay("relay-3", three)
+			c.relay("relay-4", three)
+			// With three of four relays for each service, each of them forwards some of eight services.
 			const services = 8
 			for i := range services {
 				c.workers(fmt.Sprintf("service%d", i), &moody{name: "w"})
 			}
-			r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.Plan.RelaysPerService = 1 })
+			r := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.Plan.RelaysPerService = 3 })
 			program := map[bool]int{}
 			for i := range services {
 				name := fmt.Sprintf("service%d", i)
 				c.knows(r, name, "w")
-				pick, err := r.Pick(t.Context(), name, "")
-				program[err == nil]++
-				if err == nil {
-					pick.Done(0)
+				plan, err := affinity.NewPlan(affinity.PlanConfig{Service: name, RelaysPerService: 3,
+					Relays: affinity.Relays([]string{"relay-1", "relay-2", "relay-3", "relay-4"}), Workers: affinity.Workers([]string{name + "-0"})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, serves := plan.Index("relay-2")
+				program[serves]++
+				// A program that has just joined does not know all relays yet.
+				for end := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
+					pick, err := r.Pick(t.Context(), name, "")
+					if err == nil {
+						pick.Done(0)
+					}
+					if (err == nil) == serves {
+						break
+					}
+					if time.Now().After(end) {
+						t.Fatalf("the program serves %s: %t, want %t", name, err == nil, serves)
+					}
 				}
 			}
 			if program[true] == 0 || program[false] == 0 {

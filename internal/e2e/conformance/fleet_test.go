@@ -50,10 +50,17 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	for n := range cfg.Relays {
 		f.Relay(fmt.Sprintf("r%d", n+1))
 	}
+	var skips []string // the last relay serves all services, the others forward
+	for _, r := range f.Relays[:cfg.Relays-1] {
+		for _, s := range cfg.Services {
+			name, _, _ := strings.Cut(s, "=")
+			skips = append(skips, "--skip-relay", name+"="+r.ID)
+		}
+	}
 	for _, r := range f.Relays {
 		f.secured[r.ID] = procs.FreeAddr(t)
-		f.Start(r, procs.Config{Args: []string{"--ingress-addr", "tls://" + f.secured[r.ID], "--ingress-tls-cert", cert, "--ingress-tls-key", key,
-			"--config", file, "--relays-per-service", "1"}})
+		f.Start(r, procs.Config{Args: append([]string{"--ingress-addr", "tls://" + f.secured[r.ID], "--ingress-tls-cert", cert, "--ingress-tls-key", key,
+			"--config", file}, skips...)})
 	}
 	var args []string
 	for _, s := range cfg.Services {

@@ -56,18 +56,22 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 	relays := len(s.Plan.Relays) - len(s.Plan.Absent.Relays)
 	need := min(s.Wanted, relays)
 	if need < s.Wanted {
-		finding := api.Finding{
+		found = append(found, api.Finding{
 			Status: api.Warning, Subject: s.Name,
 			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(relays, "relay", "relays"), s.Wanted),
-			Cause:  "there are too few relays, or --relays-per-service is below --min-peers-per-worker; the loss of one costs more than it should",
-			Remedy: fmt.Sprintf("start %s more, or set --relays-per-service to %d or more on all relays", plural(s.Wanted-relays, "relay", "relays"), s.Wanted),
+			Cause:  "there are too few relays, or --skip-relay excludes too many; the loss of one costs more than it should",
+			Remedy: fmt.Sprintf("start %s more, or exclude fewer with --skip-relay on all relays", plural(s.Wanted-relays, "relay", "relays")),
 			Page:   page("too-few-relays"),
-		}
-		if asked := s.asked(); asked > 0 && asked < s.Wanted {
-			finding.Cause = fmt.Sprintf("its workers advertise relays=%d, which is less than --min-peers-per-worker; the loss of one relay costs more than it should", asked)
-			finding.Remedy = fmt.Sprintf("advertise relays=%d or more on the workers of %s, or leave relays= out of their --service", s.Wanted, s.Name)
-		}
-		found = append(found, finding)
+		})
+	}
+	if asked := s.asked(); asked > 0 && asked < s.Wanted {
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: s.Name,
+			Text:   fmt.Sprintf("the workers of %s advertise relays=%d, which the relays raise to %d", s.Name, asked, s.Wanted),
+			Cause:  "no service has fewer relays than --min-peers-per-worker, so that its workers survive the loss of a relay while another restarts",
+			Remedy: fmt.Sprintf("advertise relays=%d or more on the workers of %s, or leave relays= out of their --service", s.Wanted, s.Name),
+			Page:   page("too-few-relays"),
+		})
 	}
 	for _, worker := range slices.Sorted(maps.Keys(s.Plan.RelaysPerWorker)) {
 		planned := s.Plan.RelaysPerWorker[worker]

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -87,7 +86,11 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	if len(ready) == 0 {
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
-	relaysPerService := cmp.Or(winner(next.Votes.Relays), r.cfg.Plans.RelaysPerService)
+	relaysPerService := r.cfg.Plans.RelaysPerService
+	if asked := winner(next.Votes.Relays); asked > 0 {
+		// A worker must not take away the connections that its service needs when a relay fails.
+		relaysPerService = max(asked, r.cfg.Plans.Minimums.PeersPerWorker)
+	}
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
 	absent := peering.Absent{Relays: candidates(r.fleet.absent)}

@@ -2,6 +2,7 @@ package routing_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,18 +19,31 @@ import (
 func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 4, 2)
-	one := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 1 })
-	two := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 2 })
-	for _, step := range []struct{ asked, one, two int }{{0, 1, 2}, {3, 3, 3}, {4, 4, 4}, {0, 1, 2}} {
+	three := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.RelaysPerService = 3 })
+	auto := watch(t, c.relays[0], func(*routing.Config) {})
+	for _, step := range []struct{ asked, three, auto int }{{0, 3, 4}, {3, 3, 3}, {4, 4, 4}, {0, 3, 4}, {1, 3, 3}, {2, 3, 3}} {
 		for id, m := range c.workers {
 			changed := c.offers[id]
 			changed.Relays = int32(step.asked)
 			offer(t, m, changed)
 		}
 		await(t, "as many relays as asked for", func() bool {
-			a, b := one.of("echo").Plan, two.of("echo").Plan
-			return a != nil && b != nil && len(a.Affine()) == step.one && len(b.Affine()) == step.two
+			a, b := three.of("echo").Plan, auto.of("echo").Plan
+			return a != nil && b != nil && len(a.Affine()) == step.three && len(b.Affine()) == step.auto
 		})
+	}
+	await(t, "the reason for more relays than asked for", func() bool {
+		return three.of("echo").Votes.RelaysRaised(3) == "its workers ask for relays=2, raised to 3 by --min-peers-per-worker"
+	})
+}
+
+func TestARouterRefusesFewerRelaysThanAWorkerNeeds(t *testing.T) {
+	t.Parallel()
+	for relays, m := range map[int]int{1: 3, 2: 3, 4: 5} {
+		cfg := routing.Config{Plans: routing.PlanConfig{RelaysPerService: relays, Minimums: affinity.Minimums{PeersPerWorker: m, PeersPerRelay: 1}}}
+		if _, err := routing.New(cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("allowed are %d or more", m)) {
+			t.Errorf("%d relays, %d for each worker: %v", relays, m, err)
+		}
 	}
 }
 

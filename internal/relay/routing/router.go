@@ -116,9 +116,10 @@ type Config struct {
 // its default.
 type PlanConfig struct {
 	// RelaysPerService is for services whose workers do not ask for a number of relays; see
-	// Votes. Default affinity.AutoRelays.
+	// Votes. It is Minimums.PeersPerWorker or more. Default affinity.AutoRelays.
 	RelaysPerService int
-	// MaxRelaysPerService bounds the number that workers can ask for. Default 64.
+	// MaxRelaysPerService bounds the number that workers can ask for. Default 64. What they ask
+	// for is raised to Minimums.PeersPerWorker in any case.
 	MaxRelaysPerService int
 	Minimums            affinity.Minimums
 	PeersPerTier        int
@@ -139,6 +140,16 @@ func (c PlanConfig) WithDefaults() PlanConfig {
 	c.IndexSource = cmp.Or(c.IndexSource, affinity.IndexSlot)
 	c.Strategy = cmp.Or(c.Strategy, affinity.Projection)
 	return c
+}
+
+func (c PlanConfig) validate() error {
+	if err := c.Minimums.Validate(); err != nil {
+		return err
+	}
+	if k, m := c.RelaysPerService, c.Minimums.PeersPerWorker; k != 0 && k < m {
+		return fmt.Errorf("routing: %d relays per service, and each worker needs %d (the min peers per worker): allowed are %d or more, or 0 for an automatic number", k, m, m)
+	}
+	return nil
 }
 
 // ServiceTLSConfig is how a relay checks the certificates of services.
@@ -227,7 +238,7 @@ type Router struct {
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Router, error) {
 	cfg.Plans = cfg.Plans.WithDefaults()
-	if err := errors.Join(cfg.Plans.Minimums.Validate(), cfg.Selection.Validate()); err != nil {
+	if err := errors.Join(cfg.Plans.validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}
 	if cfg.Links.Slack < 0 || cfg.Links.Grace < 0 {

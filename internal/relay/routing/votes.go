@@ -2,6 +2,7 @@ package routing
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -21,7 +22,8 @@ const DefaultMaxRelaysPerService = 64
 type Votes struct {
 	// Selections are strategies in their full form; "" is the setting.
 	Selections map[string]int
-	// Relays are numbers of relays, at most the bound of the relays; 0 is the setting.
+	// Relays are numbers of relays, at most the bound of the relays; 0 is the setting. A winner
+	// below the minimum of relays per worker is raised to it; see RelaysRaised.
 	Relays map[int]int
 	// Policies are the values of the fields of policies, by key; "" is the setting.
 	Policies map[string]map[string]int
@@ -74,6 +76,16 @@ func winner[V cmp.Ordered](votes map[V]int) (won V) {
 		won = ranked[0]
 	}
 	return won
+}
+
+// RelaysRaised returns why the number of relays that the workers ask for is not the one in
+// effect, given the minimum of relays per worker; empty if it is.
+func (v *Votes) RelaysRaised(peersPerWorker int) string {
+	asked := winner(v.Relays)
+	if asked == 0 || asked >= peersPerWorker {
+		return ""
+	}
+	return fmt.Sprintf("its workers ask for relays=%d, raised to %d by --min-peers-per-worker", asked, peersPerWorker)
 }
 
 // countPolicies counts the votes for each field of the policies, given by their text.

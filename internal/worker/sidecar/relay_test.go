@@ -40,6 +40,7 @@ type fleet struct {
 	authority *identity.Authority
 	seeds     []string
 	policies  []string       // --service-policy of every relay
+	skips     []string       // --skip-relay of every relay
 	relays    []func() error // stop them
 }
 
@@ -59,7 +60,7 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.Requests.ExposeRouteHeaders = true
-	s.Plans.RelaysPerService = 1 // with two, one forwards
+	s.SkipRelays = f.skips
 	s.AllowClearText, s.Policies.Flags = []string{"direct"}, f.policies
 	r := &front{registry: prometheus.NewRegistry(), log: &observed.Log{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
@@ -440,6 +441,7 @@ func TestARelaySendsNothingToAnotherWorkerThanThatOfTheRecord(t *testing.T) {
 func TestAForwardedRequestReachesTheSidecar(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
+	f.skips = []string{"echo=r1"}
 	relays := []*front{f.relay("r1", false), f.relay("r2", false)}
 	f.worker("w1", serve(t, "echo", "", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	for _, r := range relays {

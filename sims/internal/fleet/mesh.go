@@ -116,7 +116,7 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 	var err error
 	v.plan, err = peering.Plan(affinity.PlanConfig{
 		Service: m.Service, Relays: affinity.Relays(f.RelayIDs()), Workers: affinity.Workers(f.WorkerIDs()),
-		RelaysPerService: m.size.Relays, IndexSource: m.policy.Index, Strategy: m.policy.Strategy,
+		RelaysPerService: max(m.size.Relays, m.size.PerWorker), IndexSource: m.policy.Index, Strategy: m.policy.Strategy,
 		Minimums: affinity.Minimums{PeersPerWorker: m.size.PerWorker, PeersPerRelay: m.size.PerRelay},
 	}, absent)
 	return err

@@ -59,9 +59,9 @@ func Plan(cfg affinity.PlanConfig) func(*Graph, Size, Fleet) error {
 		cfg.Relays = affinity.Relays(f.RelayIDs())
 		cfg.Workers = affinity.Workers(f.WorkerIDs())
 		cfg.Minimums = affinity.Minimums{PeersPerWorker: s.PerWorker, PeersPerRelay: s.PerRelay}
-		cfg.RelaysPerService = len(f.Relays)
+		cfg.RelaysPerService = max(s.PerWorker, len(f.Relays))
 		if cfg.IndexSource == affinity.IndexSlot {
-			cfg.RelaysPerService = s.Relays
+			cfg.RelaysPerService = max(s.PerWorker, s.Relays)
 		}
 		p, err := affinity.NewPlan(cfg)
 		if err != nil {

@@ -86,13 +86,15 @@ func (o *option) verdict(q *question, best *option) string {
 func (q *question) option(relays int, s settings) (*option, error) {
 	minimums := affinity.Minimums{PeersPerWorker: s.m, PeersPerRelay: s.p}
 	o := &option{settings: s, relays: relays, perService: min(s.k, relays), p50: math.NaN(), p99: math.NaN()}
+	planned := s.k
 	if s.k == auto {
 		o.perService = affinity.AutoRelays(relays, q.workers/q.services, minimums)
+		planned = max(o.perService, s.m) // a plan takes no fewer, and uses as many as there are
 	}
 	o.served = float64(q.services*o.perService) / float64(relays)
 	var err error
 	o.cost, err = capacity.Fleet{
-		Relays: relays, Workers: q.workers, Services: q.services, RelaysPerService: o.perService,
+		Relays: relays, Workers: q.workers, Services: q.services, RelaysPerService: planned,
 		Minimums: minimums, Strategy: q.strategy, IndexSource: q.index,
 		Requests: q.rate, Latency: q.mean, Clients: q.clients, Changes: q.changes, TLS: q.tls,
 	}.Cost()
@@ -195,7 +197,9 @@ func (q *question) options(r *scenario.Run) ([]*option, error) {
 	try = nil
 	if q.m == 0 {
 		for _, m := range perWorker {
-			try = append(try, settings{best.k, m, first.p})
+			if best.k == auto || m <= best.k {
+				try = append(try, settings{best.k, m, first.p})
+			}
 		}
 	}
 	if q.p == 0 {

@@ -70,7 +70,7 @@ func (q *question) run(o *option, p queueing.Policy) (*queueing.Result, error) {
 	members := fleet.New(relays, part)
 	plan, err := affinity.NewPlan(affinity.PlanConfig{
 		Service: queueing.Service, Relays: affinity.Relays(members.RelayIDs()), Workers: affinity.Workers(members.WorkerIDs()),
-		RelaysPerService: relays, Minimums: affinity.Minimums{PeersPerWorker: o.m, PeersPerRelay: o.p}, Strategy: q.strategy, IndexSource: q.index,
+		RelaysPerService: max(relays, o.m), Minimums: affinity.Minimums{PeersPerWorker: o.m, PeersPerRelay: o.p}, Strategy: q.strategy, IndexSource: q.index,
 	})
 	if err != nil {
 		return nil, err

@@ -38,13 +38,13 @@ const Service = "simulated"
 
 // Plan returns the plan of a fleet of the given number of workers, with balanced ranges.
 func (t Topology) Plan(workers int) (*affinity.Plan, error) {
-	f := fleet.New(t.Clients, workers)
+	f, m := fleet.New(t.Clients, workers), max(affinity.LeastPeersPerWorker, t.Range*t.Clients/t.Workers)
 	return affinity.NewPlan(affinity.PlanConfig{
 		Service:          Service,
 		Relays:           affinity.Relays(f.RelayIDs()),
 		Workers:          affinity.Workers(f.WorkerIDs()),
-		RelaysPerService: t.Clients,
-		Minimums:         affinity.Minimums{PeersPerWorker: max(3, t.Range*t.Clients/t.Workers), PeersPerRelay: 1},
+		RelaysPerService: max(t.Clients, m),
+		Minimums:         affinity.Minimums{PeersPerWorker: m, PeersPerRelay: 1},
 	})
 }
 
