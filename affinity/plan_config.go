@@ -120,8 +120,9 @@ func (c *PlanConfig) serving(relays int) int {
 
 // AutoRelays returns how many of the relays of a fleet serve a service with a number of
 // workers, unless a number is set: 10, as many as leave each about 16 workers, or the whole
-// fleet, whichever is in between, and never less than the relays that each worker needs. A large service needs the connections and the processors
-// of all relays, and then most requests reach a relay that serves it.
+// fleet, whichever is in between, and never less than the relays that each worker needs. A
+// large service needs the connections and the processors of all relays, and then most requests
+// reach a relay that serves it.
 //
 // Above 16 the result is one of few numbers (18, 20, … 30, 32, 36, … 60, 64, 72, …) and
 // below the size of the fleet: a relay that is left over replaces one that leaves, and all
