@@ -18,11 +18,13 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// wireRecords010 are records in each form that release 0.1.0 writes, by the name of their fixture.
-var wireRecords010 = map[string]Record{
+// fixtureRecords are records in each form that releases write, by the name of their fixture; those
+// of relays are written since 0.2.0.
+var fixtureRecords = map[string]Record{
 	"small":     {NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 1, Services: []Service{{Name: "echo", Address: "10.0.0.3:8080"}}},
 	"full":      full,
 	"withdrawn": {NodeID: "worker-1", Epoch: 1_800_000_000_000, Sequence: 9},
+	"relay":     stated,
 }
 
 // wireSignature stands for a signature: this package passes signatures on, and package
@@ -68,7 +70,7 @@ func recordFixtures() (out []wirefixture.Format) {
 		"a field in each service": eachService(func(s []any) []any { return append(s, nil, map[string]any{"later": []any{1.5, nil}}) }),
 		"an unknown flag":         eachService(func(s []any) []any { s[8] = s[8].(int64) | 1<<20; return s }),
 	}
-	for name, record := range wireRecords010 {
+	for name, record := range fixtureRecords {
 		refused := map[string]func([]byte) []byte{"another format": refused["another format"]}
 		if len(record.Services) > 0 {
 			refused["an unknown protocol"] = eachService(func(s []any) []any { s[2] = len(protocols); return s })
@@ -160,7 +162,7 @@ type frameFixture struct {
 }
 
 func frameFixtures(t *testing.T) (out []wirefixture.Format) {
-	small, err := wireRecords010["small"].Encode()
+	small, err := fixtureRecords["small"].Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +186,8 @@ func frameFixtures(t *testing.T) (out []wirefixture.Format) {
 	}
 	for _, one := range []frameFixture{
 		{"hello", plain(frameHello, []byte{0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4}), false},
+		{"hello-relays", plain(frameHello, []byte{0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 0xca, 0xfe, 5, 6, 7, 8, 9, 10}), false},
+		{"digest-relays", plain(frameDigest, func() []byte { d := sum; d.relays = true; return d.encode() }()), false},
 		{"same", plain(frameSame, nil), false},
 		{"busy", plain(frameBusy, nil), false},
 		{"digest", plain(frameDigest, sum.encode()), false},
@@ -240,7 +244,7 @@ func decodeFrames(raw []byte) (any, error) {
 		case frameDigest:
 			var d digest
 			d, err = decodeDigest(body)
-			value = map[string]any{"salt": d.salt, "first": d.hashes[0], "last": d.hashes[buckets-1]}
+			value = map[string]any{"salt": d.salt, "first": d.hashes[0], "last": d.hashes[buckets-1], "relays": d.relays}
 		case frameList:
 			var marked bitmap
 			var entries []listed
