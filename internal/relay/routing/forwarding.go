@@ -73,6 +73,7 @@ func (f *forwarding) start(ctx context.Context) (stop func()) {
 type relaysOf struct {
 	pool *Relays
 	stop context.CancelFunc
+	tier int // the MinPeersPerTier of the pool
 }
 
 // setRelays sets the relays that a service is forwarded to; an empty list ends forwarding.
@@ -87,7 +88,7 @@ func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 			now.stop()
 		}
 		return nil
-	case now != nil:
+	case now != nil && now.tier == f.cfg.MinPeersPerTier:
 		return now.pool.Update(relays)
 	}
 	p, err := pool.New(f.cfg, f.connect, pool.Observer{Metrics: f.metrics, OnEvent: func(e pool.Event) { f.logEvent(s.Name, e) }})
@@ -99,7 +100,10 @@ func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 	}
 	ctx, stop := context.WithCancel(f.ctx)
 	f.running.Go(func() { _ = p.Run(ctx) }) // it fails only if it is called twice
-	s.relays.Store(&relaysOf{p, stop})
+	s.relays.Store(&relaysOf{p, stop, f.cfg.MinPeersPerTier})
+	if now != nil { // a request that still holds it reads the pool again
+		now.stop()
+	}
 	return nil
 }
 

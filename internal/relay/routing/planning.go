@@ -80,16 +80,17 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 			ready[e.NodeID] = e
 		}
 	}
+	plans := r.agreement.inUse.plans
 	next.TCP = mostlyTCP(endpoints)
-	next.Votes = CountVotes(endpoints, r.cfg.Plans.MaxRelaysPerService)
+	next.Votes = CountVotes(endpoints, plans.MaxRelaysPerService)
 	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
 	if len(ready) == 0 {
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
-	relaysPerService := r.cfg.Plans.RelaysPerService
+	relaysPerService := plans.RelaysPerService
 	if asked := winner(next.Votes.Relays); asked > 0 {
 		// A worker must not take away the connections that its service needs when a relay fails.
-		relaysPerService = max(asked, r.cfg.Plans.Minimums.PeersPerWorker)
+		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
 	}
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
@@ -113,10 +114,10 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		next.Index = 0
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		plan, err := peering.Plan(affinity.PlanConfig{
-			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: r.cfg.Plans.Skip[s.Name],
+			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: plans.Skip[s.Name],
 			RelaysPerService: relaysPerService, WholeRange: cookie != "" || needsWholeRange(spec.Name),
-			Minimums: r.cfg.Plans.Minimums, PeersPerTier: r.cfg.Plans.PeersPerTier,
-			IndexSource: r.cfg.Plans.IndexSource, Strategy: r.cfg.Plans.Strategy,
+			Minimums: plans.Minimums, PeersPerTier: plans.PeersPerTier,
+			IndexSource: plans.IndexSource, Strategy: plans.Strategy,
 		}, absent)
 		if err != nil {
 			return true, err
@@ -157,7 +158,7 @@ func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver }
 func (r *Router) observed(route *Route, workers []affinity.Worker, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
 	cfg := affinity.ObserverConfig{
 		Service: route.Endpoints[0].Name, Observer: affinity.Relay{ID: r.cfg.Self, Place: affinity.Place{Datacenter: r.cfg.Datacenter, Region: r.cfg.Region}},
-		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.cfg.Plans.PeersPerTier,
+		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.agreement.inUse.plans.PeersPerTier,
 	}
 	if needsWholeRange(spec.Name) {
 		cfg.Endpoints = 0
@@ -288,7 +289,7 @@ func (r *Router) logRoute(service string, old, next *Route) {
 		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	}
 	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
-		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.cfg.Plans.Strategy, "reason", reason)
+		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.agreement.inUse.plans.Strategy, "reason", reason)
 	}
 }
 

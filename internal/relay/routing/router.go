@@ -52,9 +52,16 @@ type Config struct {
 	// is then nil, Service.Relays too. Default: connections.
 	PickOnly bool
 
-	// Plans configures every plan, Links the connections when plans change.
+	// Plans configures every plan; SetPlans replaces it. Links configures the connections when
+	// plans change.
 	Plans PlanConfig
 	Links LinkConfig
+	// PlansFromFleet lets settings with a higher version, which other relays state, replace
+	// Plans. SetPlans replaces it, too. Default false: they are ignored.
+	PlansFromFleet bool
+	// State is called on the goroutine of Run with the settings in use, when they change, from
+	// the moment on at which the router settles. It must not block. Default: not called.
+	State func(advertise.PlanSettings)
 	// Selection configures the balancers. New sets OnEvict, which counts evictions.
 	Selection selection.Config
 	// Choosing holds the strategies with which endpoints are picked.
@@ -111,10 +118,13 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// PlanConfig configures every plan; begin with [DefaultPlanConfig]. All relays must have the
-// same values, otherwise their ranges do not fit together. The zero value of every field means
-// its default.
+// PlanConfig configures every plan; begin with [DefaultPlanConfig]. All relays must plan with the
+// same values, otherwise their ranges do not fit together: those with the highest version in the
+// fleet replace the others. The zero value of every field means its default.
 type PlanConfig struct {
+	// Version orders the settings of a fleet. Default 0: they apply to this relay, while no
+	// relay has a version.
+	Version uint64
 	// RelaysPerService is for services whose workers do not ask for a number of relays; see
 	// Votes. It is Minimums.PeersPerWorker or more. Default affinity.AutoRelays.
 	RelaysPerService int
@@ -212,7 +222,9 @@ type Router struct {
 	first    chan struct{} // closed when the router has settled for the first time
 	served   atomic.Bool   // there has been a service
 	slots    atomic.Pointer[Slots]
-	reslot   chan struct{} // holds one value after SetSlots
+	replan   chan struct{} // holds one value after SetSlots and SetPlans
+	ownPlans atomic.Pointer[ownPlans]
+	agreed   atomic.Pointer[AgreedPlans]
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 	pools    *pools
@@ -229,6 +241,9 @@ type Router struct {
 	trusted    *membership.Snapshot // the last routed one that was not degraded
 	fleet      fleet
 	plans      map[string]*planning // by service
+	agreement  *agreement
+	agreements agreementMetrics
+	agreeing   agreeing // with which the agreement was computed
 	// loggedAlone and loggedLeftOut (by reason and worker or service) prevent repeated log
 	// lines.
 	loggedAlone   bool
@@ -254,7 +269,7 @@ func New(cfg Config) (*Router, error) {
 	f := series.With(cfg.Registerer)
 	r := &Router{
 		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), kept: newKeptChecks(),
-		first: make(chan struct{}), reslot: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
+		first: make(chan struct{}), replan: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
 		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result: ok or failed (its last route stays; the log has the reason).", "result"),
 		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
@@ -262,6 +277,9 @@ func New(cfg Config) (*Router, error) {
 	series.StartAtZero(r.updates, routeOK, routeFailed)
 	series.StartAtZero(r.leftOut, leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener)
 	f.GaugeFunc("ringway_relay_route_loop_age_seconds", "Time since the loop that computes routes turned last: below 1 s in a healthy relay; from 30 s on the relay is not ready.", func() float64 { return r.turnAge().Seconds() })
+	r.agreement, r.agreements = newAgreement(cfg.Self, cfg.Plans, cfg.PlansFromFleet), newAgreementMetrics(cfg.Registerer, r.Agreed)
+	r.ownPlans.Store(&ownPlans{cfg.Plans, cfg.PlansFromFleet})
+	r.agreed.Store(r.agreement.agreed())
 	activity := new(upstream.Activity)
 	registerActivity(activity, cfg.Registerer)
 	r.pools = newPools(func(key poolKey) (*upstream.Pool, error) {
@@ -412,7 +430,7 @@ func (r *Router) Run(ctx context.Context) error {
 				pacer.Begin(r.cfg.CoalesceDelay) // plans of parts would open connections that the whole does not need
 			}
 			changed = true
-		case <-r.reslot:
+		case <-r.replan:
 			changed = changed || r.view != nil
 		case <-pacer.C:
 		case <-graceOver:
@@ -493,6 +511,8 @@ func (r *Router) noteSettled() {
 		case <-r.first:
 		default:
 			close(r.first)
+			r.agreement.firm = true
+			r.statePlans()
 		}
 	}
 }
@@ -518,6 +538,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 	}
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
+	relaysChanged = r.agree() || relaysChanged
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at

@@ -60,7 +60,7 @@ func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least
 func (r *Router) SetSlots(slots Slots) {
 	r.slots.Store(&slots)
 	select {
-	case r.reslot <- struct{}{}:
+	case r.replan <- struct{}{}:
 	default:
 	}
 }
