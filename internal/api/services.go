@@ -228,6 +228,26 @@ type ExplainedAttempt struct {
 	Decision *Decision `json:"decision,omitempty"`
 }
 
+// PlanSettings are where the settings of plans come from.
+type PlanSettings struct {
+	// Version is the one in use; 0 is the relay's own configuration.
+	Version uint64 `json:"version"`
+	// Author is the relay from whose configuration they are, Hash a short name of the values.
+	Author string `json:"author"`
+	Hash   string `json:"hash"`
+	// Values are the settings, as in strategy=projection&min-peers-per-worker=3.
+	Values string `json:"values"`
+	// FileVersion and FileHash are those of this relay's own configuration; Lags means that
+	// it is older than what is in use, or has other values.
+	FileVersion uint64 `json:"file_version"`
+	FileHash    string `json:"file_hash"`
+	Lags        bool   `json:"lags"`
+	// FromFleet is whether the relay uses what other relays state.
+	FromFleet bool `json:"from_fleet"`
+	// Conflict names another relay with other values of the version in use.
+	Conflict string `json:"conflict,omitempty"`
+}
+
 // Plan is the answer to GET /api/v1/services/{name}/plan: the whole plan, as every relay computes it. Members that have
 // vanished may still have their place in it; they are marked and not counted.
 type Plan struct {
@@ -236,6 +256,8 @@ type Plan struct {
 	Strategy    affinity.Strategy    `json:"strategy"`
 	Fallback    string               `json:"fallback,omitempty"`
 	IndexSource affinity.IndexSource `json:"index_source"`
+	// Settings are where the settings come from that the plan is made with.
+	Settings PlanSettings `json:"settings"`
 
 	Relays []PlannedRelay `json:"relays"` // by index
 	// Absent are the members of the plan that have vanished.

@@ -287,6 +287,16 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 	if a.Fallback != "" {
 		w.add("fallback\t%s", a.Fallback)
 	}
+	if s := a.Settings; s.Version > 0 || s.FileVersion > 0 {
+		w.add("settings\tversion %d by %s (%s)", s.Version, s.Author, s.Hash)
+		w.add("\t%s", strings.ReplaceAll(s.Values, "&", " "))
+		if s.Lags {
+			w.add("\tthe configuration of this relay has version %d (%s)", s.FileVersion, s.FileHash)
+		}
+		if s.Conflict != "" {
+			w.add("\trefused: %s", s.Conflict)
+		}
+	}
 	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
 	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
 	w.add("connections\t%d", a.Connections)

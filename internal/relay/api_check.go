@@ -149,7 +149,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 }
 
 func (r *Relay) plannedService(s *routing.Service) check.Service {
-	out := check.Service{Name: s.Name, Wanted: r.cfg.Plans.Minimums.PeersPerWorker}
+	out := check.Service{Name: s.Name, Wanted: r.Routes.Agreed().Minimums.PeersPerWorker}
 	route := s.Route()
 	out.Refused = route.Refused
 	for _, value := range routing.Ranked(route.Votes.Selections) {

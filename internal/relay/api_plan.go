@@ -30,8 +30,14 @@ func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Serv
 		node.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer.IndexSource = r.cfg.Plans.IndexSource
+	agreed := r.Routes.Agreed()
+	answer.IndexSource, answer.Settings = agreed.IndexSource, planSettingsOf(agreed)
 	node.WriteJSON(w, http.StatusOK, answer)
+}
+
+// planSettingsOf describes the settings in use.
+func planSettingsOf(a *routing.AgreedPlans) api.PlanSettings {
+	return api.PlanSettings{Version: a.Version, Author: a.Author, Hash: a.Hash, Values: a.Values, FileVersion: a.FileVersion, FileHash: a.FileHash, Lags: a.Lags(), FromFleet: a.FromFleet, Conflict: a.Conflict}
 }
 
 func noPlan(service string) string {
@@ -119,7 +125,7 @@ func rangeText(plan *affinity.Plan, index int) string {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.cfg.Plans.IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = r.explainPlan(route)

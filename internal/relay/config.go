@@ -47,9 +47,11 @@ type Config struct {
 	// Admin configures the access to the admin API.
 	Admin node.AdminConfig
 
-	// Plans and Links configure plans and connections; see package routing.
-	Plans routing.PlanConfig
-	Links routing.LinkConfig
+	// Plans, PlansFromFleet and Links configure plans and connections; see package routing. A
+	// reload replaces Plans and PlansFromFleet.
+	Plans          routing.PlanConfig
+	PlansFromFleet bool
+	Links          routing.LinkConfig
 	// Choosing holds the strategies with which endpoints are picked; New sets Stale.
 	Choosing routing.ChoosingConfig
 	// Selection and Forwarding configure how workers, and relays to forward to, are compared
@@ -104,9 +106,9 @@ type Config struct {
 	PendingPeers handshake.PendingConfig
 
 	// Running holds the settings in effect. A reload reads them again, and Reloaded returns
-	// the Requests of what was read. Nil: no reload.
+	// what was read. Nil: no reload.
 	Running  *node.Running
-	Reloaded func() Requests
+	Reloaded func() Reloaded
 	// Monitor lets operators read the log; nil disables this.
 	Monitor *node.Monitor
 
@@ -114,9 +116,16 @@ type Config struct {
 	Registry *prometheus.Registry
 }
 
+// Reloaded is what a reload replaces.
+type Reloaded struct {
+	Requests       Requests
+	Plans          routing.PlanConfig
+	PlansFromFleet bool
+}
+
 // Requests are the settings of requests, connections of clients and stops that can change
 // while the relay runs. A reload replaces all of them. Settings on which all relays must
-// agree, and those of bound addresses, need a restart.
+// agree, except those of the plan, and those of bound addresses, need a restart.
 type Requests struct {
 	ingress.Requests
 	// MaxClientConnections is how many connections clients may have open at the ingress, so

@@ -119,6 +119,10 @@ func (r *Relay) private() bool {
 // the fingerprint of a shared key, which may be a weak key.
 func public(f check.Facts) check.Facts {
 	f.Members, f.Unproven, f.Missing, f.SharedKey = nil, nil, nil, ""
+	if f.Plan != nil {
+		plan := *f.Plan
+		plan.Author, f.Plan = "", &plan
+	}
 	if f.Load != nil {
 		load := *f.Load
 		load.Services, f.Load = nil, &load
@@ -142,7 +146,7 @@ func public(f check.Facts) check.Facts {
 func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
-		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(r.cfg, r.tuned.Load().Keys),
+		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(r.cfg, r.Routes.Agreed(), r.tuned.Load().Keys), Plan: planFacts(r.Routes.Agreed()),
 		ServicesSum: fmt.Sprintf("%016x", r.Catalogue.View().Checksum()),
 		Reasons:     node.ReasonTexts(r.Reasons()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
@@ -213,16 +217,13 @@ func missingLinks(s *routing.Service, addresses map[string]bool) (missing []chec
 	return missing
 }
 
-// sharedSettings returns the settings that must be equal on all relays.
-func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
-	p := cfg.Plans
-	var skip []string
-	for service, relays := range p.Skip {
-		for _, relay := range relays {
-			skip = append(skip, service+"="+relay)
-		}
-	}
-	slices.Sort(skip)
+// planFacts describes the settings of the plan that a relay uses.
+func planFacts(a *routing.AgreedPlans) *check.Plan {
+	return &check.Plan{Version: a.Version, Author: a.Author, Hash: a.Hash, FileVersion: a.FileVersion, FileHash: a.FileHash, FromFleet: a.FromFleet}
+}
+
+// sharedSettings returns the settings that must be equal on all relays: of the plan those in use.
+func sharedSettings(cfg Config, p *routing.AgreedPlans, keys ingress.Keys) []check.Setting {
 	selection := itemsByService(cfg.Choosing.Strategies)
 	if _, ok := cfg.Choosing.Strategies[""]; !ok {
 		selection = append([]string{strategy.P2C}, selection...) // the strategy of services without a setting
@@ -245,7 +246,7 @@ func sharedSettings(cfg Config, keys ingress.Keys) []check.Setting {
 		{Name: "max-relays-per-service", Value: fmt.Sprint(p.MaxRelaysPerService)},
 		{Name: "index-source", Value: string(p.IndexSource)},
 		{Name: "strategy", Value: string(p.Strategy)},
-		{Name: "skip-relay", Value: strings.Join(skip, ",")},
+		{Name: "skip-relay", Value: strings.Join(p.SkipTexts(), ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
 		{Name: "key-source", Value: strings.Join(sources, ",")},
 		{Name: "session-cookie", Value: strings.Join(itemsByService(cfg.Choosing.SessionCookies), ",")},

@@ -58,10 +58,14 @@ func (r *Relay) reload() (api.Reload, error) {
 		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 		return api.Reload{}, err
 	}
-	requests := r.cfg.Reloaded()
+	read := r.cfg.Reloaded()
+	if err := r.Routes.SetPlans(read.Plans, read.PlansFromFleet); err != nil { // the settings were checked when they were loaded
+		r.reloads.WithLabelValues(reloadRefused).Inc()
+		return api.Reload{}, err
+	}
 	applied := running.Accept()
-	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != node.LogLevelSetting }) {
-		r.tune(requests) // it resets the retry budget, so it is not called without a change
+	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != node.LogLevelSetting && !ofPlan(c) }) {
+		r.tune(read.Requests) // it resets the retry budget, so it is not called without a change
 	}
 	result := reloadApplied
 	if len(applied) == 0 {
@@ -70,6 +74,11 @@ func (r *Relay) reload() (api.Reload, error) {
 	r.reloads.WithLabelValues(result).Inc()
 	r.cfg.Logger.Info("reloaded", "applied", texts(applied), "needs_restart", texts(needRestart))
 	return api.Reload{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
+}
+
+// ofPlan reports whether a change is one of the plan.
+func ofPlan(c settings.Change) bool {
+	return c.Name == "plan-version" || c.Name == "plan-from-fleet" || slices.Contains(planSettings, c.Name)
 }
 
 // tune makes requests the settings of new requests.

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -143,8 +144,54 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 	var s Settings
 	set := settings.New("relay", "RINGWAY")
 	s.Declare(set)
-	if names := set.Reloadable(); len(names) != len(shown) {
+	names := slices.DeleteFunc(set.Reloadable(), func(name string) bool { return ofPlan(settings.Change{Name: name}) })
+	if len(names) != len(shown) {
 		t.Errorf("%v are reloadable; show the others here, too", names)
+	}
+}
+
+// The retry budget of the handlers would begin anew.
+func TestAReloadOfTheSettingsOfThePlanChangesNoHandler(t *testing.T) {
+	r := newReloadable(t)
+	handler := r.ingressFront.handler.Load()
+	r.write("plan-version: 8\nstrategy: rendezvous\nmin-peers-per-worker: 5\nskip-relay: [echo=r9]\nplan-from-fleet: false\n")
+	answer, err := r.reload()
+	if err != nil || len(answer.Applied) != 5 || len(answer.NeedsRestart) != 0 {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	if r.ingressFront.handler.Load() != handler {
+		t.Error("the handler was replaced")
+	}
+	var many []string
+	for i := range 400 {
+		many = append(many, fmt.Sprintf("echo=r%09d", i))
+	}
+	r.write("plan-version: 9\nskip-relay: [" + strings.Join(many, ",") + "]\n")
+	if _, err := r.reload(); err == nil || !strings.Contains(err.Error(), "--plan-version") {
+		t.Errorf("settings that the other relays would refuse: %v", err)
+	}
+}
+
+func TestSettingsOfTheFleetAreUsedOnlyWhereTheyAreProvenOrLocal(t *testing.T) {
+	for _, test := range []struct {
+		addr, cert string
+		setting    following
+		want       bool
+	}{
+		{"127.0.0.1:7400", "", followAuto, true},
+		{"[::1]:7400", "", followAuto, true},
+		{"10.0.0.1:7400", "", followAuto, false},
+		{"0.0.0.0:7400", "", followAuto, false},
+		{"host.example:7400", "", followAuto, false},
+		{"10.0.0.1:7400", "relay.pem", followAuto, true},
+		{"10.0.0.1:7400", "", followYes, true},
+		{"127.0.0.1:7400", "relay.pem", followNo, false},
+	} {
+		s := DefaultSettings()
+		s.GossipAddr, s.TLSCert, s.PlanFromFleet = test.addr, test.cert, test.setting
+		if got := s.plansFromFleet(); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
 	}
 }
 

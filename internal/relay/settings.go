@@ -44,6 +44,7 @@ type Settings struct {
 	Tracing    tracing.Config
 	Requests   Requests // but what the fields below determine, and DrainTimeout
 
+	PlanFromFleet                         following // --plan-from-fleet
 	SkipRelays                            []string
 	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
 	Policies                              policySettings
@@ -74,6 +75,7 @@ func DefaultSettings() Settings {
 		Settings:             node.DefaultSettings(identity.RoleRelay),
 		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
+		PlanFromFleet:        followAuto,
 		Plans:                routing.DefaultPlanConfig(),
 		Links:                routing.DefaultLinks(),
 		Selection:            selection.DefaultConfig(),
@@ -107,16 +109,18 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 	s.TCP.declare(set)
 
-	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Usage: "relays that connect to each worker; use the same value on all relays"}, settings.AtLeast(affinity.LeastPeersPerWorker))
-	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Usage: "workers that each relay connects to at least; use the same value on all relays"}, settings.AtLeast(1))
-	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: a number, at least min-peers-per-worker, or auto for as many as a service of its size needs; use the same value on all relays"}, relayCounts)
-	settings.Int(set, &s.Plans.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Usage: "most relays that workers can ask for to serve their service; use the same value on all relays"}, settings.Between(1, advertise.MaxRelays))
-	settings.Enum(set, &s.Plans.IndexSource, settings.Spec{Name: "index-source", Group: plan, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go; use the same value on all relays"},
+	settings.Custom(set, &s.Plans.Version, settings.Spec{Name: "plan-version", Group: plan, Reloadable: true, Placeholder: "NUMBER", Usage: "version of the settings of the plan, from here to --skip-relay: all relays plan with those of the highest version that one of them has, so a higher number on one relay and a reload of it changes the fleet; 0 is no version: they apply to this relay only"}, planVersions)
+	settings.Int(set, &s.Plans.Minimums.PeersPerWorker, settings.Spec{Name: "min-peers-per-worker", Group: plan, Reloadable: true, Usage: "relays that connect to each worker"}, settings.AtLeast(affinity.LeastPeersPerWorker))
+	settings.Int(set, &s.Plans.Minimums.PeersPerRelay, settings.Spec{Name: "min-peers-per-relay", Group: plan, Reloadable: true, Usage: "workers that each relay connects to at least"}, settings.AtLeast(1))
+	settings.Custom(set, &s.Plans.RelaysPerService, settings.Spec{Name: "relays-per-service", Group: plan, Reloadable: true, Placeholder: "auto|NUMBER", Usage: "relays that serve one service, the others forward to them: a number, at least min-peers-per-worker, or auto for as many as a service of its size needs"}, relayCounts)
+	settings.Int(set, &s.Plans.MaxRelaysPerService, settings.Spec{Name: "max-relays-per-service", Group: plan, Reloadable: true, Usage: "most relays that workers can ask for to serve their service"}, settings.Between(1, advertise.MaxRelays))
+	settings.Enum(set, &s.Plans.IndexSource, settings.Spec{Name: "index-source", Group: plan, Reloadable: true, Usage: "where a relay's index comes from: its rank, or its slot, which moves fewer connections when relays come and go"},
 		affinity.IndexRank, affinity.IndexSlot)
-	settings.Enum(set, &s.Plans.Strategy, settings.Spec{Name: "strategy", Group: plan, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved; use the same value on all relays"},
+	settings.Enum(set, &s.Plans.Strategy, settings.Spec{Name: "strategy", Group: plan, Reloadable: true, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved"},
 		affinity.Projection, affinity.Rendezvous)
-	settings.Int(set, &s.Plans.PeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away; use the same value on all relays"}, settings.AtLeast(1))
-	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; use the same value on all relays; may be repeated"})
+	settings.Int(set, &s.Plans.PeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Reloadable: true, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away"}, settings.AtLeast(1))
+	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Reloadable: true, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; may be repeated"})
+	settings.Custom(set, &s.PlanFromFleet, settings.Spec{Name: "plan-from-fleet", Group: plan, Reloadable: true, Placeholder: "auto|true|false", Usage: "whether settings of the plan with a higher version, which another relay states, replace those of this relay; auto is true with certificates or where gossip is on loopback"}, followings)
 	settings.Int(set, &s.Links.Slack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
 	settings.Duration(set, &s.Links.DrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
 	settings.Duration(set, &s.Links.Grace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
@@ -208,11 +212,77 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return nil
 	})
+	set.Check(s.checkPlan)
 	set.Check(func() []settings.Problem { _, problems := parseServerNames(s.ServiceServerNames); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
 	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
 	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
+}
+
+// plans returns Plans with what other fields of the settings determine.
+func (s *Settings) plans() routing.PlanConfig {
+	plans := s.Plans
+	plans.Skip = s.skip()
+	return plans
+}
+
+// plansFromFleet reports whether settings that other relays state may be used: their
+// statements prove who made them, or only this host can send them.
+func (s *Settings) plansFromFleet() bool {
+	if s.PlanFromFleet != followAuto {
+		return s.PlanFromFleet == followYes
+	}
+	a, err := node.ListenAddr(s.GossipAddr)
+	return s.TLSCert != "" || err == nil && a.Addr().IsLoopback()
+}
+
+// checkPlan refuses settings that the other relays would refuse.
+func (s *Settings) checkPlan() []settings.Problem {
+	plans := s.plans()
+	if plans.Version == 0 {
+		return nil
+	}
+	if err := plans.Stateable(); err != nil {
+		return []settings.Problem{{Setting: "plan-version", Related: planSettings, Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
+	}
+	return nil
+}
+
+// planSettings are the settings that plan-version covers.
+var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "skip-relay"}
+
+// following is whether a relay plans with settings of the fleet.
+type following string
+
+const (
+	followAuto following = "auto"
+	followYes  following = "true"
+	followNo   following = "false"
+)
+
+var followings = settings.Kind[following]{
+	Name: "string", Want: "auto, true or false",
+	Parse: func(text string) (following, error) {
+		f := following(strings.TrimSpace(text))
+		if f != followAuto && f != followYes && f != followNo {
+			return "", errors.New("neither auto nor true nor false")
+		}
+		return f, nil
+	},
+	Format: func(f following) string { return string(f) },
+}
+
+var planVersions = settings.Kind[uint64]{
+	Name: "int", Want: fmt.Sprintf("a whole number, 0 to %d", uint64(routing.MaxPlanVersion)),
+	Parse: func(text string) (uint64, error) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil || n > routing.MaxPlanVersion {
+			return 0, errors.New("no version")
+		}
+		return n, nil
+	},
+	Format: func(n uint64) string { return strconv.FormatUint(n, 10) },
 }
 
 // skip returns SkipRelays by service.
@@ -259,7 +329,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Membership:   members,
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
 		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, TCP: listeners,
-		Plans:     s.Plans,
+		Plans: s.plans(), PlansFromFleet: s.plansFromFleet(),
 		Links:     s.Links,
 		Choosing:  routing.ChoosingConfig{Strategies: strategies, SessionCookies: cookies},
 		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
@@ -271,9 +341,8 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		Tracing:         s.Tracing,
 		RequestLog:      s.RequestLog, Explanations: s.Explanations,
 		Requests: s.requests(),
-		Logger:   logger, Registry: reg, Reloaded: s.requests,
+		Logger:   logger, Registry: reg, Reloaded: s.reloaded,
 	}
-	cfg.Plans.Skip = s.skip()
 	cfg.Links.DrainDelay = cmp.Or(s.Links.DrainDelay, -1) // there zero means the default, here no delay
 	return cfg, nil
 }
@@ -285,6 +354,11 @@ func (s *Settings) ingressTLS() []termination.Pair {
 		pairs = append(pairs, termination.Pair{Certificate: s.IngressTLSCerts[i], Key: s.IngressTLSKeys[i]})
 	}
 	return pairs
+}
+
+// reloaded returns what a reload applies.
+func (s *Settings) reloaded() Reloaded {
+	return Reloaded{Requests: s.requests(), Plans: s.plans(), PlansFromFleet: s.plansFromFleet()}
 }
 
 // requests returns Requests with the fields that other fields of the settings determine.

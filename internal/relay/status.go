@@ -99,7 +99,7 @@ func (s *statusSource) focus(service *routing.Service) *statuspage.Focus {
 		}
 	}
 	f.Ring = s.rings.of(service.Name, route, s.cfg.Membership.ID)
-	f.Ring.Minimum = s.cfg.Plans.Minimums.PeersPerWorker
+	f.Ring.Minimum = s.Routes.Agreed().Minimums.PeersPerWorker
 	for i, w := range f.Ring.Workers {
 		if state := states[w.ID]; state != "" && w.State == statuspage.Active {
 			f.Ring.Workers[i].State = state

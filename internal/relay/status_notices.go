@@ -49,6 +49,18 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 			Text: "This relay sees no other member.", Remedy: "Start workers and relays with --join " + s.GossipAddr() + ", or give this one --join.",
 		})
 	}
+	if a := s.Routes.Agreed(); a.Conflict != "" {
+		warnings = append(warnings, statuspage.Notice{
+			Severity: statuspage.Warning, Runbook: "settings-differ",
+			Text: "Settings of the plan are refused: " + a.Conflict + ".", Remedy: fmt.Sprintf("Give one relay the values that you want with a --plan-version above %d, and reload it.", a.Version),
+		})
+	} else if a.Lags() {
+		notes = append(notes, statuspage.Notice{
+			Severity: statuspage.Note, Runbook: "settings-differ",
+			Text:   fmt.Sprintf("The plan is made with version %d of its settings, by %s; the configuration of this relay has version %d.", a.Version, a.Author, a.FileVersion),
+			Remedy: "Give it that version and the same values, so that they outlive a stop of all relays.",
+		})
+	}
 	if f != nil {
 		p, w := serviceNotices(service.Route(), f)
 		problems, warnings = append(problems, p...), append(warnings, w...)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -35,9 +36,10 @@ type Config struct {
 	// ForwardAddr of the node; if it has none, other relays forward nothing to this one.
 	PeerAddr string
 
-	// Plan has the settings of all plans; all relays of a cluster must have the same. The
-	// router sets Service, Relays, Workers, WorkersOrdered and Skip. Default: as
-	// affinity.PlanConfig.
+	// Plan has the settings of all plans; all relays of a cluster must have the same. Settings
+	// with a version, which relays state (--plan-version), replace it in a node that is no
+	// observer and has a certificate or is on loopback. The router sets Service, Relays,
+	// Workers, WorkersOrdered and Skip. Default: as affinity.PlanConfig.
 	Plan affinity.PlanConfig
 	// Strategies pick the endpoints of single services, by name, in place of what their workers
 	// advertise, in the form of advertise.Service.Selection, such as stable or slots;vnodes=16.
@@ -173,7 +175,8 @@ func (r *Router) build() error {
 				RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier,
 				IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
 			},
-			Links: routing.DefaultLinks(), Selection: selection.DefaultConfig(), Upstream: upstream.DefaultConfig(),
+			PlansFromFleet: followsFleet(cfg.Node),
+			Links:          routing.DefaultLinks(), Selection: selection.DefaultConfig(), Upstream: upstream.DefaultConfig(),
 		},
 	}
 	if cfg.PeerAddr != "" {
@@ -191,6 +194,14 @@ func (r *Router) build() error {
 		r.peers, err = r.listen(r.core.WithSharedKey(attempts(true)))
 	}
 	return err
+}
+
+// followsFleet reports whether a node plans with the settings that relays state with a version:
+// a member of a plan does where the statements are proven, or only its host can send them.
+func followsFleet(n *membership.Node) bool {
+	member := n.Config()
+	addr, err := netip.ParseAddrPort(n.Addr())
+	return member.Role.Relays() && (member.Identity != nil || err == nil && addr.Addr().IsLoopback())
 }
 
 // choosing reads the strategies.

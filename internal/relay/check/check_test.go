@@ -166,6 +166,34 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			}
 			f.Peers[1].Facts.Role, f.Peers[1].Facts.Settings[3].Value = "gate", "cookie:sid;caller"
 		}, []string{"settings-agree failed r3: --key-source is cookie:sid;caller on r3, and header:Ringway-Key on r1, r2"}, "(RINGWAY_KEY_SOURCE, or the file) and reload it (restart it unless only the file changes)"},
+		{"settings of the plan that lag in a file", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
+			}
+			f.Self.Plan.FileVersion, f.Self.Plan.FileHash = 7, "bb"
+			f.Peers[1].Facts.Plan.FileHash = "cc"
+		}, []string{"plan-agree warning r1, r3: the configuration of r1, r3 does not have version 8"}, "--plan-version 8"},
+		{"two values of one version of the plan", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
+			}
+			f.Self.Plan.Hash, f.Self.Plan.FileHash = "bb", "bb"
+		}, []string{"plan-agree failed : version 8 of the settings of the plan has 2 different values"}, "--plan-version 9"},
+		{"a relay that does not follow the fleet", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
+			}
+			*f.Self.Plan = check.Plan{Version: 7, Hash: "aa", FileVersion: 7, FileHash: "aa"}
+		}, []string{"plan-agree failed r1: the plan is made with the relay's own settings, and version 8 is in use"}, "--plan-from-fleet true"},
+		{"a relay that refuses the settings of the fleet", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
+			}
+			f.Self.Plan.Version = 7
+		}, []string{"plan-agree failed r1: the plan is made with settings of an earlier version than 8, which r2 uses"}, "settings of the plan refused"},
+		{"no version of the plan, and a relay of an earlier release", func(f *check.Fleet) {
+			f.Self.Plan, f.Peers[0].Facts.Plan = &check.Plan{Hash: "aa", FileHash: "aa"}, &check.Plan{Hash: "bb", FileHash: "bb"}
+		}, nil, ""},
 		{"a tie counts this relay's", func(f *check.Fleet) {
 			f.Peers = f.Peers[:1]
 			f.Peers[0].Facts.Settings[0].Value = "2"

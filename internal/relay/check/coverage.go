@@ -60,7 +60,7 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 			Status: api.Warning, Subject: s.Name,
 			Text:   fmt.Sprintf("service %s is served by %s, and each worker should have %d", s.Name, plural(relays, "relay", "relays"), s.Wanted),
 			Cause:  "there are too few relays, or --skip-relay excludes too many; the loss of one costs more than it should",
-			Remedy: fmt.Sprintf("start %s more, or exclude fewer with --skip-relay on all relays", plural(s.Wanted-relays, "relay", "relays")),
+			Remedy: fmt.Sprintf("start %s more, or exclude fewer with --skip-relay", plural(s.Wanted-relays, "relay", "relays")),
 			Page:   page("too-few-relays"),
 		})
 	}

@@ -40,8 +40,11 @@ type Facts struct {
 	// Time is the time of its clock when it answered.
 	Time time.Time `json:"time"`
 
-	// Settings are those that must be equal on all relays, in a fixed order.
+	// Settings are those that must be equal on all relays, in a fixed order; of the plan those in
+	// use.
 	Settings []Setting `json:"settings"`
+	// Plan is where those of the plan come from, nil from a relay of an earlier release.
+	Plan *Plan `json:"plan,omitempty"`
 
 	// MembersSum and ServicesSum are the checksums of its views, as in its admin API.
 	// Members are the IDs of the members in its view, sorted; empty if the answer can be

@@ -23,6 +23,7 @@ var checks = []oneCheck{
 	{"relays-answer", relaysAnswer, fineAnswers},
 	{"ready", ready, fineReady},
 	{"settings-agree", settingsAgree, fineSettings},
+	{"plan-agree", planAgree, finePlan},
 	{"members-agree", membersAgree, fineMembers},
 	{"services-agree", servicesAgree, fineServices},
 	{"advertised-agree", advertisedAgree, fineAdvertised},

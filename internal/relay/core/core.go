@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Config describes a Core.
@@ -60,6 +62,9 @@ type Core struct {
 	cookies *ingress.Cookies // nil for an observer
 	epoch   time.Time
 
+	stating sync.Mutex // guards stated
+	stated  advertise.RelayStatement
+
 	informed atomic.Bool // see Uninformed
 }
 
@@ -93,6 +98,11 @@ func New(cfg Config) (_ *Core, err error) {
 	of.Datacenter, of.Region = member.Datacenter, member.Region
 	of.Catalogue, of.Sessions, of.Epoch = c.Catalogue, &c.Sessions, c.epoch
 	of.Logger, of.Registerer = cfg.Logger, cfg.Registerer
+	if member.Role == identity.RoleRelay {
+		of.State = func(plan advertise.PlanSettings) {
+			c.state(func(s *advertise.RelayStatement) { s.Plan = plan })
+		}
+	}
 	c.Routes, err = routing.New(of)
 	return c, err
 }
@@ -118,6 +128,19 @@ func (c *Core) Uninformed() string {
 
 // unreachable reports an endpoint that refused a connection, or was not seen lately.
 func (c *Core) unreachable(e advertise.Endpoint) { c.prober.Observe(e) }
+
+// state changes a part of what this relay states to the other members.
+func (c *Core) state(change func(*advertise.RelayStatement)) {
+	c.stating.Lock()
+	defer c.stating.Unlock()
+	next := c.stated
+	change(&next)
+	if err := c.Catalogue.State(next); err != nil {
+		c.cfg.Logger.Error("this relay cannot state its traffic and its plan to the others", "err", err)
+		return
+	}
+	c.stated = next
+}
 
 // Epoch is the zero of the times of all parts.
 func (c *Core) Epoch() time.Time { return c.epoch }
