@@ -17,7 +17,8 @@ const (
 	// DefaultZoneSlack keeps requests in their zone while that costs its workers at most a tenth
 	// more load than the others have.
 	DefaultZoneSlack = 1.1
-	maxZoneSlack     = 10
+	// MaxZoneSlack is enough to keep all requests in their zones.
+	MaxZoneSlack = 10
 )
 
 // PlanConfig is the complete input of a plan: equal inputs give equal plans.
@@ -96,9 +97,9 @@ func (c *PlanConfig) complete() error {
 	}
 	c.PeersPerTier = cmp.Or(c.PeersPerTier, DefaultPeersPerTier)
 	c.ZoneSlack = cmp.Or(c.ZoneSlack, DefaultZoneSlack)
-	if !(c.ZoneSlack >= 1 && c.ZoneSlack <= maxZoneSlack) {
+	if !(c.ZoneSlack >= 1 && c.ZoneSlack <= MaxZoneSlack) {
 		return fmt.Errorf("affinity: service %q: zone slack %v: allowed are 1 to %v, or 0 for the default of %v",
-			c.Service, c.ZoneSlack, maxZoneSlack, DefaultZoneSlack)
+			c.Service, c.ZoneSlack, MaxZoneSlack, DefaultZoneSlack)
 	}
 	shape := Shape{Relays: len(c.Relays), Workers: len(c.Workers), Minimums: c.Minimums}
 	if c.WholeRange {

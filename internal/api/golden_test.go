@@ -21,7 +21,7 @@ func answers() map[string]any {
 	values := make([]settings.Value, 1)
 	fill(reflect.ValueOf(values).Index(0), 0)
 	all := map[string]any{
-		"services": &api.Services{}, "service": &api.Service{}, "plan": &api.Plan{}, "explain": &api.Explanation{},
+		"services": &api.Services{}, "service": &api.Service{}, "plan": &api.Plan{}, "plan-change": &api.PlanChange{}, "explain": &api.Explanation{},
 		"route": &api.Route{}, "check": &api.Report{}, "keys": &api.Keys{}, "keys-request": &api.KeysRequest{}, "reload": &api.Reload{},
 		"drain": &api.Drain{}, "rebalance": &api.Rebalance{}, "shared-key": &sharedkey.Status{},
 		"worker-services": &api.WorkerServices{}, "worker-drain-request": &api.WorkerDrainRequest{}, "worker-reload": &api.WorkerReload{},

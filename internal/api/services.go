@@ -304,6 +304,54 @@ type MinMax struct {
 	Max int `json:"max"`
 }
 
+// PlanChange is the answer to GET /api/v1/services/{name}/plan?what-if=CHANGE and
+// GET /api/v1/plan?what-if=CHANGE: the plan of one service, or of all, now and after a change.
+// Members that have vanished are not counted.
+type PlanChange struct {
+	// Service is empty for all services; Services is how many were planned.
+	Service  string `json:"service,omitempty"`
+	Services int    `json:"services"`
+	// Change is the change as it was asked for.
+	Change string `json:"change"`
+
+	Now  PlanFigures `json:"now"`
+	Then PlanFigures `json:"then"`
+	// Opened and Closed are pairs of a relay and a worker that only one of the two plans
+	// connects, counted for each service. MostOpened is how many of them one relay opens, and
+	// MostOpenedBy the first relay that does; +1 is one that joins.
+	Opened       int    `json:"opened"`
+	Closed       int    `json:"closed"`
+	MostOpened   int    `json:"most_opened"`
+	MostOpenedBy string `json:"most_opened_by,omitempty"`
+}
+
+// PlanFigures describes the plans of one or more services.
+type PlanFigures struct {
+	// Strategy is the configured one; Fallback names a service that cannot use it, with the reason.
+	Strategy       affinity.Strategy    `json:"strategy"`
+	Fallback       string               `json:"fallback,omitempty"`
+	IndexSource    affinity.IndexSource `json:"index_source"`
+	PeersPerWorker int                  `json:"min_peers_per_worker"`
+	PeersPerRelay  int                  `json:"min_peers_per_relay"`
+	// Relays are those of the fleet; Workers count once for each service.
+	Relays  int `json:"relays"`
+	Workers int `json:"workers"`
+	// RelaysPerService is how many serve a service, on average.
+	RelaysPerService float64 `json:"relays_per_service"`
+	Connections      int     `json:"connections"`
+	// WorkersPerRelay and MeanWorkersPerRelay are connections of one relay of the fleet, those
+	// that serve no service included.
+	WorkersPerRelay     MinMax  `json:"workers_per_relay"`
+	MeanWorkersPerRelay float64 `json:"mean_workers_per_relay"`
+	// HopShare is the share of requests that take a hop to another relay, if all relays and all
+	// services get equally many.
+	HopShare float64 `json:"hop_share"`
+	// LeastLoaded and MostLoaded are the expected load of a worker ÷ the load that its weight
+	// asks for, if all relays of a service get equally many requests.
+	LeastLoaded float64 `json:"least_loaded"`
+	MostLoaded  float64 `json:"most_loaded"`
+}
+
 // Explanation is the answer to GET /api/v1/services/{name}/explain: how this relay serves
 // the service and why.
 type Explanation struct {

@@ -264,20 +264,86 @@ func relaysTable(out io.Writer, relays []api.RouteRelay, style tableStyle) error
 }
 
 // PlanCommand is `plan SERVICE`: which relay connects to which worker, as all relays
-// compute it.
+// compute it, or what a change would do to that.
 func PlanCommand() *cobra.Command {
-	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to", Args: arguments(cobra.ExactArgs(1)),
+	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to",
+		Args: arguments(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed(whatIfFlag) {
+				return cobra.MaximumNArgs(1)(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}),
 		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
 			"in it for some time: they are marked absent and are not counted.\n\n" +
+			"With --what-if the relay compares the plan with the one after a change, of SERVICE or,\n" +
+			"without it, of all services added up; nothing changes. A change is a list of\n\n" +
+			"    strategy=projection|rendezvous  index=rank|slot  k=auto|N   relays of a service\n" +
+			"    m=N  relays of each worker      p=N  workers of each relay  tier=N  workers of a tier\n" +
+			"    relays=N, +N, -N, +N% or -N%    workers=, likewise, of each service\n" +
+			"    skip=RELAY                      may be repeated\n\n" +
+			"Members that leave are chosen by a hash of their ids; members that join are called +1,\n" +
+			"+2 and so on, and are like those that there are.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
-		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage"}
+		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage\n" +
+			"  relay plan billing --what-if strategy=rendezvous,m=4\n  relay plan --what-if relays=+20,workers=-10% -o json | jq .opened"}
 	call := relayCall(c.Flags())
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
+	whatIf := c.Flags().String(whatIfFlag, "", "compare the plan with the one after this change, such as strategy=rendezvous,m=4,relays=+20,workers=-10%")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		return get(cmd, call, "services/"+url.PathEscape(args[0])+"/plan", planTable)
+		path := "plan"
+		if len(args) > 0 {
+			path = "services/" + url.PathEscape(args[0]) + "/plan"
+		}
+		if cmd.Flags().Changed(whatIfFlag) {
+			return get(cmd, call, path+"?what-if="+url.QueryEscape(*whatIf), planChangeTable)
+		}
+		return get(cmd, call, path, planTable)
 	}
 	return c
+}
+
+const whatIfFlag = "what-if"
+
+func planChangeTable(out io.Writer, a *api.PlanChange, _ tableStyle) error {
+	w := newRows(out)
+	if a.Service != "" {
+		w.add("service\t%s", a.Service)
+	} else {
+		w.add("services\tall %d", a.Services)
+	}
+	w.add("what if\t%s", cmp.Or(a.Change, "nothing changes"))
+	if a.MostOpenedBy == "" {
+		w.add("opened\t%d", a.Opened)
+	} else {
+		w.add("opened\t%d, at most %d by one relay (%s)", a.Opened, a.MostOpened, a.MostOpenedBy)
+	}
+	w.add("closed\t%d", a.Closed)
+	if a.Then.Fallback != "" {
+		w.add("fallback\t%s", a.Then.Fallback)
+	}
+	w.add("")
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	w.add("\tNOW\tTHEN")
+	row := func(name string, text func(*api.PlanFigures) string) {
+		w.add("%s\t%s\t%s", name, text(&a.Now), text(&a.Then))
+	}
+	row("strategy", func(f *api.PlanFigures) string { return string(f.Strategy) })
+	row("index", func(f *api.PlanFigures) string { return string(f.IndexSource) })
+	row("minimums (m, p)", func(f *api.PlanFigures) string { return fmt.Sprintf("%d, %d", f.PeersPerWorker, f.PeersPerRelay) })
+	row("relays", func(f *api.PlanFigures) string { return fmt.Sprint(f.Relays) })
+	row("workers", func(f *api.PlanFigures) string { return fmt.Sprint(f.Workers) })
+	row("relays of a service", func(f *api.PlanFigures) string { return fmt.Sprintf("%.4g", f.RelaysPerService) })
+	row("connections", func(f *api.PlanFigures) string { return fmt.Sprint(f.Connections) })
+	row("of a relay, least", func(f *api.PlanFigures) string { return fmt.Sprint(f.WorkersPerRelay.Min) })
+	row("of a relay, mean", func(f *api.PlanFigures) string { return fmt.Sprintf("%.1f", f.MeanWorkersPerRelay) })
+	row("of a relay, most", func(f *api.PlanFigures) string { return fmt.Sprint(f.WorkersPerRelay.Max) })
+	row("requests with a hop", func(f *api.PlanFigures) string { return percent(f.HopShare) })
+	row("least loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.LeastLoaded) })
+	row("most loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.MostLoaded) })
+	return w.Flush()
 }
 
 func planTable(out io.Writer, a *api.Plan, style tableStyle) error {

@@ -37,6 +37,26 @@ connections  1
 INDEX  RELAY  STATE  WORKERS  RANGE
 0      r1     there  1        [0..1) of 1 (all)
 `},
+		{command.PlanCommand(), []string{"echo", "--what-if", "strategy=rendezvous,relays=+1,workers=+2"}, `service  echo
+what if  strategy=rendezvous,relays=+1,workers=+2
+opened   5, at most 3 by one relay (+1)
+closed   0
+
+                     NOW         THEN
+strategy             projection  rendezvous
+index                slot        slot
+minimums (m, p)      3, 3        3, 3
+relays               1           2
+workers              1           3
+relays of a service  1           2
+connections          1           6
+of a relay, least    1           3
+of a relay, mean     1.0         3.0
+of a relay, most     1           3
+requests with a hop  0.0%        0.0%
+least loaded worker  1.000       1.000
+most loaded worker   1.000       1.000
+`},
 		{command.ExplainCommand(), []string{"echo"}, `service   echo
 relay     r1, affine
 reason    r1 is one of the 1 relays that serve echo; its index is the slot that it holds

@@ -100,6 +100,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()
 	forwarded, services, service, report := filled[api.Route](), filled[api.Services](), filled[api.Service](), filled[api.Report]()
 	forwarded.Decision = nil
+	planChange := filled[api.PlanChange]()
 	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
 	for name, write := range map[string]func(io.Writer) error{
 		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
@@ -107,6 +108,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 		"worker services": func(w io.Writer) error { return workerServicesTable(w, &offered, style) },
 		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[api.WorkerReload]()) },
 		"plan":            func(w io.Writer) error { return planTable(w, &plan, style) },
+		"plan change":     func(w io.Writer) error { return planChangeTable(w, &planChange, style) },
 		"explain":         func(w io.Writer) error { return explainTable(w, &explain, style) },
 		"route":           func(w io.Writer) error { return routeTable(w, &route, style) },
 		"forwarded":       func(w io.Writer) error { return routeTable(w, &forwarded, style) },

@@ -25,6 +25,9 @@ func (r *Relay) adminMux() *http.ServeMux {
 		node.WriteJSON(w, http.StatusOK, r.describe(s))
 	}))
 	mux.HandleFunc("GET /api/v1/services/{name}/plan", r.withService(r.showPlan))
+	mux.HandleFunc("GET /api/v1/plan", func(w http.ResponseWriter, req *http.Request) {
+		r.showPlanChange(w, req, r.Routes.Services())
+	})
 	mux.HandleFunc("GET /api/v1/services/{name}/explain", r.withService(r.explain))
 	mux.HandleFunc("GET /api/v1/services/{name}/route", r.withService(r.showRoute))
 	mux.HandleFunc("GET /api/v1/services/{name}/tap", r.withService(func(w http.ResponseWriter, req *http.Request, s *routing.Service) {

@@ -15,14 +15,19 @@ import (
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relay/whatif"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
 )
 
-func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
+func (r *Relay) showPlan(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route := s.Route()
 	if route.Plan == nil {
 		node.WriteError(w, http.StatusServiceUnavailable, noPlan(s.Name))
+		return
+	}
+	if req.URL.Query().Has(whatIf) {
+		r.showPlanChange(w, req, []*routing.Service{s})
 		return
 	}
 	answer, err := describePlan(route)
@@ -38,6 +43,51 @@ func (r *Relay) showPlan(w http.ResponseWriter, _ *http.Request, s *routing.Serv
 // planSettingsOf describes the settings in use.
 func planSettingsOf(a *routing.AgreedPlans) api.PlanSettings {
 	return api.PlanSettings{Version: a.Version, Author: a.Author, Hash: a.Hash, Values: a.Values, FileVersion: a.FileVersion, FileHash: a.FileHash, Lags: a.Lags(), FromFleet: a.FromFleet, Conflict: a.Conflict}
+}
+
+// whatIf is the parameter with a change of the plan.
+const whatIf = "what-if"
+
+// planChangeTimeout bounds a comparison, with the wait for another one: less than the command line
+// waits.
+const planChangeTimeout = 25 * time.Second
+
+// showPlanChange compares the plans of services with those that they would have after a change. It
+// reads routes only, so that the router is not delayed, and one comparison runs at a time, so that
+// requests keep the processors.
+func (r *Relay) showPlanChange(w http.ResponseWriter, req *http.Request, services []*routing.Service) {
+	text := req.URL.Query().Get(whatIf)
+	change, err := whatif.Parse(text)
+	if err != nil {
+		node.WriteError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), planChangeTimeout)
+	defer cancel()
+	select {
+	case r.comparing <- struct{}{}:
+		defer func() { <-r.comparing }()
+	case <-ctx.Done():
+		node.WriteError(w, http.StatusServiceUnavailable, "another comparison is running: try again later")
+		return
+	}
+	var planned []whatif.Service
+	for _, s := range services {
+		if route := s.Route(); route.Plan != nil {
+			planned = append(planned, whatif.Service{Plan: route.Basis, RelaysAsked: route.Votes.RelaysAsked()})
+		}
+	}
+	answer, err := whatif.Compare(ctx, planned, change)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		node.WriteError(w, http.StatusServiceUnavailable, err.Error()+": ask about one service")
+		return
+	case err != nil:
+		node.WriteError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	answer.Change, answer.Service = text, req.PathValue("name")
+	node.WriteJSON(w, http.StatusOK, answer)
 }
 
 func noPlan(service string) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -203,5 +204,60 @@ func TestAServiceWithoutEndpointsIsNotForwarded(t *testing.T) {
 	r.api(t, "/api/v1/services/echo/route", &route)
 	if len(listed.Services) != 1 || listed.Services[0].Role != "none" || route.Role != "none" {
 		t.Errorf("%+v, %+v", listed, route)
+	}
+}
+
+func TestThePlanAfterAChangeIsComparedWithThePresentOne(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	for range 4 {
+		f.relay(func(*Settings) {})
+	}
+	for i := range 8 {
+		f.echo(fmt.Sprintf("w%d", i))
+	}
+	_, backend := f.echo("w8")
+	other := service("other", backend)
+	other.Relays = 3
+	f.worker("w9", other)
+	r := f.relays[0]
+	r.settled(t, "echo", 9)
+	r.settled(t, "other", 1)
+	ask := func(path string) (a api.PlanChange) {
+		t.Helper()
+		if status, text := r.api(t, "/api/v1/"+path, &a); status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+		return a
+	}
+	var plan api.Plan
+	r.await(t, "all members in the plan", func() bool {
+		plan = api.Plan{}
+		status, _ := r.api(t, "/api/v1/services/echo/plan", &plan)
+		s, _ := r.Routes.Service("other")
+		return status == http.StatusOK && len(plan.Relays) == 4 && plan.Connections == 27 && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 3
+	})
+	same := ask("services/echo/plan?what-if=")
+	if same.Service != "echo" || same.Services != 1 || same.Opened != 0 || same.Closed != 0 || same.Now != same.Then || same.Now.Connections != plan.Connections || same.Now.Relays != 4 || same.Now.Workers != 9 || same.Now.HopShare != 0 {
+		t.Errorf("%+v", same)
+	}
+	if a := ask("services/echo/plan?what-if=" + url.QueryEscape("m=4,workers=-1")); a.Change != "m=4,workers=-1" || a.Now != same.Now || a.Then.Connections != 32 || a.Then.Workers != 8 || a.Then.PeersPerWorker != 4 || a.Opened-a.Closed != 5 || a.MostOpened == 0 || a.MostOpenedBy == "" {
+		t.Errorf("%+v", a)
+	}
+	// Three of four relays serve the other service, as its worker asks for.
+	if a := ask("plan?what-if=" + url.QueryEscape("relays=+1")); a.Service != "" || a.Services != 2 || a.Now.Connections != 30 || a.Now.Workers != 10 || a.Now.RelaysPerService != 3.5 || a.Now.HopShare != 0.125 || a.Then.Relays != 5 || a.Then.Connections != 30 {
+		t.Errorf("%+v", a)
+	}
+	for path, want := range map[string]string{
+		"services/echo/plan?what-if=m%3D2":       "3 to 2000",
+		"services/echo/plan?what-if=relays%3D-4": "that makes 0 of 4",
+		"plan?what-if=skip%3Dr44":                "did you mean r4?",
+	} {
+		if status, text := r.api(t, "/api/v1/"+path, nil); status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, _ := r.api(t, "/api/v1/services/absent/plan?what-if=m%3D4", nil); status != http.StatusNotFound {
+		t.Errorf("a service that is not there: %d", status)
 	}
 }

@@ -61,6 +61,7 @@ type Relay struct {
 	rebalances    *rebalances
 	stopping      atomic.Bool
 	checking      chan struct{} // holds one value while a check runs
+	comparing     chan struct{} // holds one value while plans are compared
 	surveyor      *surveyor
 	surveying     chan struct{} // holds one value for each request for the whole fleet
 }
@@ -85,7 +86,7 @@ type listener struct {
 // nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
 	cfg.Plans = cfg.Plans.WithDefaults()
-	r := &Relay{checking: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
+	r := &Relay{checking: make(chan struct{}, 1), comparing: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
 	var undo []func() error
 	defer func() {
 		if err != nil {

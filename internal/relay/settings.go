@@ -119,6 +119,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Enum(set, &s.Plans.Strategy, settings.Spec{Name: "strategy", Group: plan, Reloadable: true, Usage: "how workers are shared out among relays: projection for even ranges, rendezvous for the fewest connections moved"},
 		affinity.Projection, affinity.Rendezvous)
 	settings.Int(set, &s.Plans.PeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Reloadable: true, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away"}, settings.AtLeast(1))
+	settings.Float(set, &s.Plans.ZoneSlack, settings.Spec{Name: "zone-slack", Group: plan, Reloadable: true, Usage: "how much more than the mean load the workers of a zone (a datacenter) may get from its own relays before these send the rest to other zones; 1 for the same load everywhere"}, settings.Between(1.0, affinity.MaxZoneSlack))
 	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Reloadable: true, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; may be repeated"})
 	settings.Custom(set, &s.PlanFromFleet, settings.Spec{Name: "plan-from-fleet", Group: plan, Reloadable: true, Placeholder: "auto|true|false", Usage: "whether settings of the plan with a higher version, which another relay states, replace those of this relay; auto is true with certificates or where gossip is on loopback"}, followings)
 	settings.Int(set, &s.Links.Slack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
@@ -250,7 +251,7 @@ func (s *Settings) checkPlan() []settings.Problem {
 }
 
 // planSettings are the settings that plan-version covers.
-var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "skip-relay"}
+var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}
 
 // following is whether a relay plans with settings of the fleet.
 type following string

@@ -16,11 +16,12 @@ import (
 
 // fleet holds the relays that plans are made with.
 type fleet struct {
-	relays    []membership.Member // present and not leaving, sorted by ID
-	absent    []membership.Member // vanished, but with their places kept
-	grace     *peering.Grace[membership.Member]
-	graceOver time.Time
-	listeners map[netip.AddrPort]string // the relay or gate that gossips each
+	relays     []membership.Member // present and not leaving, sorted by ID
+	candidates []affinity.Relay    // the same
+	absent     []membership.Member // vanished, but with their places kept
+	grace      *peering.Grace[membership.Member]
+	graceOver  time.Time
+	listeners  map[netip.AddrPort]string // the relay or gate that gossips each
 }
 
 // listenersOf returns the listeners that relays and gates gossip. Only those on their own hosts
@@ -81,6 +82,9 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	}
 	r.fleet.relays, r.fleet.listeners = relays, listenersOf(r.snapshot)
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
+	if !slices.Equal(before.relays, relays) {
+		r.fleet.candidates = candidates(relays) // all routes share it
+	}
 	return !maps.Equal(before.listeners, r.fleet.listeners) ||
 		!r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
 }

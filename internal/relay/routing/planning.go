@@ -88,7 +88,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
 	relaysPerService := plans.RelaysPerService
-	if asked := winner(next.Votes.Relays); asked > 0 {
+	if asked := next.Votes.RelaysAsked(); asked > 0 {
 		// A worker must not take away the connections that its service needs when a relay fails.
 		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
 	}
@@ -113,12 +113,13 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		}
 		next.Index = 0
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
-		plan, err := peering.Plan(affinity.PlanConfig{
-			Service: s.Name, Relays: candidates(r.fleet.relays), Workers: workers, WorkersOrdered: true, Skip: plans.Skip[s.Name],
+		next.Basis = affinity.PlanConfig{
+			Service: s.Name, Relays: r.fleet.candidates, Workers: workers, WorkersOrdered: true, Skip: plans.Skip[s.Name],
 			RelaysPerService: relaysPerService, WholeRange: cookie != "" || needsWholeRange(spec.Name),
-			Minimums: plans.Minimums, PeersPerTier: plans.PeersPerTier,
+			Minimums: plans.Minimums, PeersPerTier: plans.PeersPerTier, ZoneSlack: plans.ZoneSlack,
 			IndexSource: plans.IndexSource, Strategy: plans.Strategy,
-		}, absent)
+		}
+		plan, err := peering.Plan(next.Basis, absent)
 		if err != nil {
 			return true, err
 		}

@@ -37,6 +37,16 @@ var planFields = []planField{
 	planNumber("min-peers-per-worker", affinity.LeastPeersPerWorker, maxPeersOfWorker, func(c *PlanConfig) *int { return &c.Minimums.PeersPerWorker }),
 	planNumber("min-peers-per-relay", affinity.LeastPeersPerRelay, maxPlanCount, func(c *PlanConfig) *int { return &c.Minimums.PeersPerRelay }),
 	planNumber("min-peers-per-tier", 1, maxPlanCount, func(c *PlanConfig) *int { return &c.PeersPerTier }),
+	{"zone-slack",
+		func(c PlanConfig) []string { return []string{strconv.FormatFloat(c.ZoneSlack, 'g', -1, 64)} },
+		func(c *PlanConfig, text string) error {
+			slack, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(slack >= 1 && slack <= affinity.MaxZoneSlack) {
+				return fmt.Errorf("zone-slack %.40q: want 1 to %d", text, affinity.MaxZoneSlack)
+			}
+			c.ZoneSlack = slack
+			return nil
+		}},
 	orAuto(planNumber("relays-per-service", 1, maxPlanCount, func(c *PlanConfig) *int { return &c.RelaysPerService })),
 	planNumber("max-relays-per-service", 1, advertise.MaxRelays, func(c *PlanConfig) *int { return &c.MaxRelaysPerService }),
 	planWord("index-source", func(c *PlanConfig) *affinity.IndexSource { return &c.IndexSource }, affinity.IndexRank, affinity.IndexSlot),
@@ -148,6 +158,7 @@ func ParsePlanConfig(version uint64, text string) (PlanConfig, error) {
 			problems = append(problems, f.parse(&c, one))
 		}
 	}
+	problems = append(problems, c.validate())
 	return c, errors.Join(problems...)
 }
 

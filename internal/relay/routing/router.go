@@ -133,6 +133,7 @@ type PlanConfig struct {
 	MaxRelaysPerService int
 	Minimums            affinity.Minimums
 	PeersPerTier        int
+	ZoneSlack           float64
 	IndexSource         affinity.IndexSource
 	Strategy            affinity.Strategy
 	// Skip lists by service the relays that must not serve it.
@@ -147,6 +148,7 @@ func (c PlanConfig) WithDefaults() PlanConfig {
 	c.MaxRelaysPerService = cmp.Or(c.MaxRelaysPerService, DefaultMaxRelaysPerService)
 	c.Minimums = cmp.Or(c.Minimums, affinity.DefaultMinimums)
 	c.PeersPerTier = cmp.Or(c.PeersPerTier, affinity.DefaultPeersPerTier)
+	c.ZoneSlack = cmp.Or(c.ZoneSlack, affinity.DefaultZoneSlack)
 	c.IndexSource = cmp.Or(c.IndexSource, affinity.IndexSlot)
 	c.Strategy = cmp.Or(c.Strategy, affinity.Projection)
 	return c

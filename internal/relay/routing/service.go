@@ -46,6 +46,8 @@ type Service struct {
 type Route struct {
 	// Plan is nil while the service has no endpoint that takes requests, and for an observer.
 	Plan *affinity.Plan
+	// Basis is what Plan was made from, without members that have vanished.
+	Basis affinity.PlanConfig
 	// Index is this relay's place among the affine relays, -1 if it forwards. An observer has
 	// the index 0 while there are endpoints that take requests.
 	Index int

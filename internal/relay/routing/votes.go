@@ -78,10 +78,13 @@ func winner[V cmp.Ordered](votes map[V]int) (won V) {
 	return won
 }
 
+// RelaysAsked returns how many relays the workers ask for, 0 if most ask for none.
+func (v *Votes) RelaysAsked() int { return winner(v.Relays) }
+
 // RelaysRaised returns why the number of relays that the workers ask for is not the one in
 // effect, given the minimum of relays per worker; empty if it is.
 func (v *Votes) RelaysRaised(peersPerWorker int) string {
-	asked := winner(v.Relays)
+	asked := v.RelaysAsked()
 	if asked == 0 || asked >= peersPerWorker {
 		return ""
 	}
