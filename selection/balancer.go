@@ -32,6 +32,7 @@ type Balancer struct {
 	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
 	whole     *tierHealth           // of the range, if it has one tier
 	effective effectiveRange
+	sent      uint64    // requests up to the last Refresh
 	usual     float32   // R: the requests in flight at an endpoint, an average over usualMemory
 	scratch   []float32 // for medians
 }
@@ -165,12 +166,22 @@ func (b *Balancer) Refresh(now Instant) {
 	if b.evictSlow(t, now) {
 		changed = true
 	}
-	b.effective.follow(b.flow(t), now, b.cfg.EndpointRate)
+	f := b.flow(t)
+	b.sent += f.sent
+	b.effective.follow(f, now, b.cfg.EndpointRate)
 	b.overdue.Store(b.effective.overdue(len(t.near.drawn)))
 	shape := b.effective.shape(&b.cfg, len(t.entries))
 	if changed || shape != t.shape {
 		b.table.Store(newTable(t.entries, t.byID, shape))
 	}
+}
+
+// Sent returns how many requests were sent up to the last Refresh, each attempt counted. Those to
+// an endpoint that left the range since the Refresh before it are missing.
+func (b *Balancer) Sent() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent
 }
 
 // enoughForMedian is how many samples an endpoint needs to count in the medians.

@@ -328,3 +328,27 @@ func TestLongRequestsThatAreFewAreSharedByAllWorkers(t *testing.T) {
 		}
 	}
 }
+
+func TestSentCountsEveryRequestWhateverTheRange(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	send := func(n int) {
+		t.Helper()
+		for range n {
+			p, err := r.Pick(r.now, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Done(p, r.now, Failure)
+		}
+		r.Refresh(r.now)
+	}
+	r.updateRange(3, 0)
+	send(7)
+	r.updateRange(9, 0)
+	send(5)
+	r.updateRange(1, 0)
+	send(2)
+	if n := r.Sent(); n != 14 {
+		t.Errorf("%d requests, want 14", n)
+	}
+}
