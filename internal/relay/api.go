@@ -114,7 +114,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 	if route.Plan != nil {
 		d.AffineRelays = route.Plan.Affine()
 		d.RangeText = rangeText(route.Plan, route.Index)
-		d.RelaysRaised = route.Votes.RelaysRaised(r.cfg.Plans.Minimums.PeersPerWorker)
+		d.RelaysRaised = route.Votes.RelaysRaised(r.Routes.Agreed().Minimums.PeersPerWorker)
 	}
 	if !route.Affine() {
 		d.Forwarding, d.Peers = describeForwarding(s)

@@ -204,7 +204,7 @@ func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {
 	x := &api.ExplainedPlan{
 		PeersPerWorker: plan.Minimums().PeersPerWorker, PeersPerRelay: plan.Minimums().PeersPerRelay,
 		Workers: len(plan.Workers()), Relays: len(plan.Affine()), Computed: route.At,
-		RelaysRaised: route.Votes.RelaysRaised(r.cfg.Plans.Minimums.PeersPerWorker),
+		RelaysRaised: route.Votes.RelaysRaised(r.Routes.Agreed().Minimums.PeersPerWorker),
 	}
 	if x.Relays > 0 {
 		x.Ratio = float64(x.Workers) / float64(x.Relays)

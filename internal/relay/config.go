@@ -98,8 +98,8 @@ type Config struct {
 	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
 	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
-	// EmptyAfter is that of core.Config.
-	EmptyAfter time.Duration
+	// EmptyAfter is that of core.Config, TrafficMemory that of routing.Config.
+	EmptyAfter, TrafficMemory time.Duration
 
 	// PendingPeers limits the connections to the peer listener that have not proven yet whose
 	// they are. Zero values mean the defaults.

@@ -242,6 +242,7 @@ func sharedSettings(cfg Config, p *routing.AgreedPlans, keys ingress.Keys) []che
 		{Name: "min-peers-per-worker", Value: fmt.Sprint(p.Minimums.PeersPerWorker)},
 		{Name: "min-peers-per-relay", Value: fmt.Sprint(p.Minimums.PeersPerRelay)},
 		{Name: "min-peers-per-tier", Value: fmt.Sprint(p.PeersPerTier)},
+		{Name: "zone-slack", Value: fmt.Sprint(p.ZoneSlack)},
 		{Name: "relays-per-service", Value: formatCount(p.RelaysPerService)},
 		{Name: "max-relays-per-service", Value: fmt.Sprint(p.MaxRelaysPerService)},
 		{Name: "index-source", Value: string(p.IndexSource)},

@@ -129,7 +129,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		SharedKey: ingress.KeeperConfig{Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile, Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback()},
 		Routing: routing.Config{
 			Plans: cfg.Plans, PlansFromFleet: cfg.PlansFromFleet, Links: cfg.Links, Choosing: cfg.Choosing, Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream,
-			AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS,
+			AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS, TrafficMemory: cfg.TrafficMemory,
 			Listeners: slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
 			Hosts:     []string{advertised},
 		},

@@ -172,7 +172,7 @@ func (r *Router) build() error {
 		Routing: routing.Config{
 			Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Choosing: choosing, Listeners: []string{cfg.Node.Addr()},
 			Plans: routing.PlanConfig{
-				RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier,
+				RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier, ZoneSlack: cfg.Plan.ZoneSlack,
 				IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
 			},
 			PlansFromFleet: followsFleet(cfg.Node),

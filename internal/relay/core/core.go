@@ -102,6 +102,9 @@ func New(cfg Config) (_ *Core, err error) {
 		of.State = func(plan advertise.PlanSettings) {
 			c.state(func(s *advertise.RelayStatement) { s.Plan = plan })
 		}
+		of.StateTraffic = func(traffic []advertise.Traffic) {
+			c.state(func(s *advertise.RelayStatement) { s.Traffic = traffic })
+		}
 	}
 	c.Routes, err = routing.New(of)
 	return c, err

@@ -24,6 +24,9 @@
 //	                          ▲                    │ no: the next
 //	                          └────────────────────┘
 //
+// Relays state their traffic where it is unequal (see demand). A statement plans the services
+// that it concerns anew, with the same connections and other weights.
+//
 // A program that carries its requests itself sets PickOnly: targets then have no connections.
 //
 // A service takes TCP sessions if most of its endpoints do; the others are left out.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -83,7 +83,7 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	r.fleet.relays, r.fleet.listeners = relays, listenersOf(r.snapshot)
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
 	if !slices.Equal(before.relays, relays) {
-		r.fleet.candidates = candidates(relays) // all routes share it
+		r.fleet.candidates = candidates(relays, nil)
 	}
 	return !maps.Equal(before.listeners, r.fleet.listeners) ||
 		!r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
@@ -122,15 +122,6 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 		}
 	}
 	return pools
-}
-
-// candidates converts members for a plan.
-func candidates(members []membership.Member) []affinity.Relay {
-	out := make([]affinity.Relay, len(members))
-	for i, m := range members {
-		out[i] = affinity.Relay{ID: m.ID, Place: affinity.Place{Datacenter: m.Datacenter, Region: m.Region}}
-	}
-	return out
 }
 
 func hasMember(members []membership.Member, id string) bool {

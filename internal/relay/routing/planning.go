@@ -94,7 +94,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	}
 	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
 	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
-	absent := peering.Absent{Relays: candidates(r.fleet.absent)}
+	absent := peering.Absent{Relays: candidates(r.fleet.absent, r.traffic.of[s.Name])}
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)
 	if spec.Name == strategy.Slots {
@@ -114,7 +114,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		next.Index = 0
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		next.Basis = affinity.PlanConfig{
-			Service: s.Name, Relays: r.fleet.candidates, Workers: workers, WorkersOrdered: true, Skip: plans.Skip[s.Name],
+			Service: s.Name, Relays: r.relaysFor(s.Name), Workers: workers, WorkersOrdered: true, Skip: plans.Skip[s.Name],
 			RelaysPerService: relaysPerService, WholeRange: cookie != "" || needsWholeRange(spec.Name),
 			Minimums: plans.Minimums, PeersPerTier: plans.PeersPerTier, ZoneSlack: plans.ZoneSlack,
 			IndexSource: plans.IndexSource, Strategy: plans.Strategy,
@@ -123,7 +123,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		if err != nil {
 			return true, err
 		}
-		next.Plan = plan
+		next.Plan, next.traffic = plan, r.trafficOf(plan)
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index = i
 			assignments, err := plan.Assignments(i)

@@ -109,6 +109,13 @@ type Config struct {
 	// when Service does not find it any more and it is Gone. It must not block. Default: not
 	// called.
 	Vanished func(*Service)
+	// StateTraffic states to the other relays how many requests per second this relay sends to the
+	// workers of each service, at most every TrafficMemory, on the goroutine of Run. It must not
+	// block. Default: nothing is measured or stated.
+	StateTraffic func([]advertise.Traffic)
+	// TrafficMemory is the time constant of the averages that are stated. The rule in demand
+	// follows from it: shorter ones are noisier and cause more plans. Default 30 s.
+	TrafficMemory time.Duration
 	// Sessions is passed to all connections for their tunnels and streams. Default: none.
 	Sessions *upstream.Sessions
 	// Logger reports when this relay's role for a service changes, and when an offer appears
@@ -242,6 +249,7 @@ type Router struct {
 	snapshot   *membership.Snapshot // of the view
 	trusted    *membership.Snapshot // the last routed one that was not degraded
 	fleet      fleet
+	traffic    traffic
 	plans      map[string]*planning // by service
 	agreement  *agreement
 	agreements agreementMetrics
@@ -268,11 +276,13 @@ func New(cfg Config) (*Router, error) {
 	cfg.CoalesceDelay = cmp.Or(cfg.CoalesceDelay, 100*time.Millisecond)
 	cfg.AuditInterval = cmp.Or(cfg.AuditInterval, 2*time.Second)
 	cfg.ReachTimeout = cmp.Or(cfg.ReachTimeout, 10*time.Second)
+	cfg.TrafficMemory = cmp.Or(cfg.TrafficMemory, 30*time.Second)
 	f := series.With(cfg.Registerer)
 	r := &Router{
 		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), kept: newKeptChecks(),
 		first: make(chan struct{}), replan: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
+		traffic: newTraffic(cfg.TrafficMemory, cfg.Registerer),
 		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result: ok or failed (its last route stays; the log has the reason).", "result"),
 		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
 	}
@@ -396,6 +406,8 @@ func (r *Router) Run(ctx context.Context) error {
 	views := r.cfg.Catalogue.Watch(ctx)
 	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
 	probes := time.NewTicker(r.cfg.ReachTimeout / 10)
+	measure := time.NewTicker(r.cfg.TrafficMemory / measureFactor)
+	defer measure.Stop()
 	defer probes.Stop()
 	defer refresh.Stop()
 	defer audit.Stop()
@@ -447,6 +459,11 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-probes.C:
 			pools, kind := r.reachable()
 			r.reach.probe(probing, pools, kind, time.Now())
+			continue
+		case <-measure.C:
+			if r.states() {
+				r.stateTraffic(time.Now())
+			}
 			continue
 		case c := <-r.kept.ended:
 			changed = r.endCheck(c) || changed
@@ -541,6 +558,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)
 	relaysChanged = r.agree() || relaysChanged
+	replan, stated := r.updateTraffic()
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
@@ -561,7 +579,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 		}
 		services[name] = s
 		appeared = appeared || !known
-		computed, err := r.routeAlone(s, relaysChanged, now)
+		computed, err := r.routeAlone(s, relaysChanged || replan[name], now)
 		planned = planned || computed
 		if r.plans[name].failed = err != nil; err != nil {
 			// The last good route stays: stale endpoints are better than none.
@@ -571,6 +589,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 		sooner(r.plans[name].graceOver)
 	}
 	r.services.Store(&services)
+	r.countRefused(stated)
 	if appeared {
 		r.appeared.fire()
 	}

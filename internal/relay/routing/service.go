@@ -83,6 +83,8 @@ type Route struct {
 	// absentRelays and absentWorkers have vanished; the plan may still count them.
 	absentRelays, absentWorkers map[string]bool
 
+	traffic map[string]int // requests per second that the relays of Plan state
+
 	offered *advertise.Endpoints // the catalogue's endpoints, nil if Endpoints has more
 
 	version atomic.Uint64 // of Plan, 0 until PlanVersion was called
