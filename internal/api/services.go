@@ -272,11 +272,15 @@ type Plan struct {
 
 // PlannedRelay is one affine relay with its workers.
 type PlannedRelay struct {
-	Relay   string          `json:"relay"`
-	Index   int             `json:"index"`
-	Absent  bool            `json:"absent,omitempty"`
-	Range   string          `json:"range,omitempty"` // empty with rendezvous
-	Workers []PlannedWorker `json:"workers"`
+	Relay  string `json:"relay"`
+	Index  int    `json:"index"`
+	Absent bool   `json:"absent,omitempty"`
+	Range  string `json:"range,omitempty"` // empty with rendezvous
+	// Traffic is how many requests per second the relay states for the service, TrafficRatio how
+	// many times the mean of what the relays state that is. Both are missing if it states none.
+	Traffic      int             `json:"traffic,omitempty"`
+	TrafficRatio float64         `json:"traffic_ratio,omitempty"`
+	Workers      []PlannedWorker `json:"workers"`
 }
 
 // PlannedWorker is a worker in the range of a relay.

@@ -146,6 +146,7 @@ func describeRelay(route *routing.Route, index int) (api.PlannedRelay, error) {
 	}
 	relay := route.Plan.Affine()[index]
 	p := api.PlannedRelay{Relay: relay, Index: index, Absent: route.RelayAbsent(relay), Range: rangeText(route.Plan, index)}
+	p.Traffic, p.TrafficRatio = route.Traffic(relay)
 	for _, a := range assignments {
 		if route.Refused[a.Worker] != "" {
 			continue

@@ -49,6 +49,8 @@ type fleet struct {
 	pendingPeers handshake.PendingConfig // of every relay
 	// emptyAfter is that of every relay. By default relays do not wait for the first service.
 	emptyAfter time.Duration
+	// trafficMemory is that of every relay, by default its own.
+	trafficMemory time.Duration
 }
 
 type runningRelay struct {
@@ -89,6 +91,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 		f.secure(&cfg.Membership)
 	}
 	cfg.ProbeDelay, cfg.PendingPeers, cfg.EmptyAfter = time.Millisecond, f.pendingPeers, f.emptyAfter
+	cfg.TrafficMemory = f.trafficMemory
 	r, err := New(cfg)
 	if err != nil {
 		f.t.Fatal(err)
