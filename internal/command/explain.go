@@ -274,7 +274,8 @@ func PlanCommand() *cobra.Command {
 			return cobra.ExactArgs(1)(cmd, args)
 		}),
 		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
-			"in it for some time: they are marked absent and are not counted.\n\n" +
+			"in it for some time: they are marked absent and are not counted. TRAFFIC is what a\n" +
+			"relay states, - if it carries about the mean of what the others state.\n\n" +
 			"With --what-if the relay compares the plan with the one after a change, of SERVICE or,\n" +
 			"without it, of all services added up; nothing changes. A change is a list of\n\n" +
 			"    strategy=projection|rendezvous  index=rank|slot  k=auto|N   relays of a service\n" +
@@ -376,7 +377,7 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tRANGE")
+	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tTRAFFIC\tRANGE")
 	for _, r := range a.Relays {
 		state, connected := presence(r.Absent), 0
 		for _, worker := range r.Workers {
@@ -388,7 +389,11 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 		if text == "" {
 			text = "-" // rendezvous has no range
 		}
-		w.add("%d\t%s\t%s\t%d\t%s", r.Index, r.Relay, state, connected, text)
+		traffic := "-" // it states none
+		if r.Traffic > 0 {
+			traffic = fmt.Sprintf("%d/s = %.2f × mean", r.Traffic, r.TrafficRatio)
+		}
+		w.add("%d\t%s\t%s\t%d\t%s\t%s", r.Index, r.Relay, state, connected, traffic, text)
 	}
 	if style.wide {
 		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")

@@ -34,8 +34,8 @@ relays       1, each connected to 1 worker
 workers      1, each connected to 1 relay
 connections  1
 
-INDEX  RELAY  STATE  WORKERS  RANGE
-0      r1     there  1        [0..1) of 1 (all)
+INDEX  RELAY  STATE  WORKERS  TRAFFIC  RANGE
+0      r1     there  1        -        [0..1) of 1 (all)
 `},
 		{command.PlanCommand(), []string{"echo", "--what-if", "strategy=rendezvous,relays=+1,workers=+2"}, `service  echo
 what if  strategy=rendezvous,relays=+1,workers=+2
