@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/ring"
 )
 
 // service returns a service of a fleet of this size.
@@ -142,6 +143,17 @@ var anyServices = rapid.Custom(func(t *rapid.T) (out []Service) {
 			if placed {
 				s.Plan.Relays[j].Place = place(j)
 			}
+		}
+		if rapid.Bool().Draw(t, "ordered") { // as a relay's routes are
+			byID := map[string]affinity.Worker{}
+			var ids []string
+			for _, w := range s.Plan.Workers {
+				ids, byID[w.ID] = append(ids, w.ID), w
+			}
+			for j, id := range ring.Order(s.Plan.Service, ids) {
+				s.Plan.Workers[j] = byID[id]
+			}
+			s.Plan.WorkersOrdered = true
 		}
 		out = append(out, s)
 	}
@@ -283,6 +295,41 @@ func TestTheMembersThatLeaveAndJoinFollowFromTheIdsAlone(t *testing.T) {
 	changed, err := func() (affinity.PlanConfig, error) { c := parse(t, "relays=+2"); return c.apply(s) }()
 	if err != nil || changed.Relays[40].ID != "+2" || changed.Relays[41].ID != "+3" {
 		t.Errorf("%v, %v", changed.Relays[40:], err)
+	}
+}
+
+func TestMembersThatJoinAreLikeThoseThatThereAre(t *testing.T) {
+	s := service("billing", 6, 12)
+	for i := range s.Plan.Relays {
+		s.Plan.Relays[i].Datacenter = fmt.Sprint("dc-", i%3)
+	}
+	for i := range s.Plan.Workers {
+		s.Plan.Workers[i].Datacenter, s.Plan.Workers[i].Weight = fmt.Sprint("dc-", i%3), 1+i%4
+	}
+	c := parse(t, "relays=+100%,workers=+200%")
+	changed, err := c.apply(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	relays, workers := map[string]int{}, map[string]int{}
+	for _, r := range changed.Relays {
+		relays[r.Datacenter]++
+	}
+	for _, w := range changed.Workers {
+		workers[fmt.Sprint(w.Datacenter, " ", w.Weight)]++
+	}
+	if len(relays) != 3 || len(workers) != 12 {
+		t.Errorf("%v %v", relays, workers)
+	}
+	for of, n := range relays {
+		if n != 4 {
+			t.Errorf("%d relays in %s, want twice as many as before", n, of)
+		}
+	}
+	for of, n := range workers {
+		if n != 3 {
+			t.Errorf("%d workers of %s, want three times as many as before", n, of)
+		}
 	}
 }
 
