@@ -266,8 +266,25 @@ type Plan struct {
 	RelaysPerWorker map[string]int `json:"relays_per_worker"`
 	Coverage        Coverage       `json:"coverage"`
 	Connections     int            `json:"connections"`
+	Load            Load           `json:"load"`
+	// Zones is the expected traffic between zones; empty if all members are in one.
+	Zones []ZoneTraffic `json:"zones,omitempty"`
 	// Refused are the workers whose offers this relay does not use, with the reason.
 	Refused map[string]string `json:"refused,omitempty"`
+}
+
+// Load is the expected load of workers as a multiple of their share by weight: the mean is 1. Most
+// is the least that the connections and the traffic of the relays allow.
+type Load struct {
+	Least float64 `json:"least"`
+	Most  float64 `json:"most"`
+}
+
+// ZoneTraffic is what the relays of one zone send to the workers of one.
+type ZoneTraffic struct {
+	From  string  `json:"from"`
+	To    string  `json:"to"`
+	Share float64 `json:"share"` // of all traffic of the service, 0 to 1
 }
 
 // PlannedRelay is one affine relay with its workers.

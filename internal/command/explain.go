@@ -280,6 +280,7 @@ func PlanCommand() *cobra.Command {
 			"without it, of all services added up; nothing changes. A change is a list of\n\n" +
 			"    strategy=projection|rendezvous  index=rank|slot  k=auto|N   relays of a service\n" +
 			"    m=N  relays of each worker      p=N  workers of each relay  tier=N  workers of a tier\n" +
+			"    slack=N  the slack of zones, 1 to 10\n" +
 			"    relays=N, +N, -N, +N% or -N%    workers=, likewise, of each service\n" +
 			"    skip=RELAY                      may be repeated\n\n" +
 			"Members that leave are chosen by a hash of their ids; members that join are called +1,\n" +
@@ -367,6 +368,17 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
 	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
 	w.add("connections\t%d", a.Connections)
+	w.add("load\tfrom %.2f to %.2f times a worker's share", a.Load.Least, a.Load.Most)
+	crosses := 0.0
+	for _, z := range a.Zones {
+		w.add("traffic\t%4.1f %% from %s to %s", 100*z.Share, z.From, z.To)
+		if z.From != z.To {
+			crosses += z.Share
+		}
+	}
+	if len(a.Zones) > 0 {
+		w.add("\t%4.1f %% crosses between zones", 100*crosses)
+	}
 	for _, worker := range a.Absent.Workers {
 		w.add("absent\tworker %s keeps its place", worker)
 	}

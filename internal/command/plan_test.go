@@ -33,6 +33,7 @@ strategy     projection, index by slot
 relays       1, each connected to 1 worker
 workers      1, each connected to 1 relay
 connections  1
+load         from 1.00 to 1.00 times a worker's share
 
 INDEX  RELAY  STATE  WORKERS  TRAFFIC  RANGE
 0      r1     there  1        -        [0..1) of 1 (all)

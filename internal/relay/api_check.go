@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/relay/check"
@@ -150,6 +151,9 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 
 func (r *Relay) plannedService(s *routing.Service) check.Service {
 	out := check.Service{Name: s.Name, Wanted: r.Routes.Agreed().Minimums.PeersPerWorker}
+	if route := s.Route(); route.Plan != nil && len(route.Plan.Zones()) > 1 {
+		out.LoadWanted = max(affinity.DefaultZoneSlack, r.Routes.Agreed().ZoneSlack)
+	}
 	route := s.Route()
 	out.Refused = route.Refused
 	for _, value := range routing.Ranked(route.Votes.Selections) {

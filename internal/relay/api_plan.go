@@ -136,6 +136,13 @@ func describePlan(route *routing.Route) (*api.Plan, error) {
 		perWorker = append(perWorker, n)
 	}
 	a.Coverage = api.Coverage{RelaysPerWorker: minMax(perWorker), WorkersPerRelay: minMax(perRelay)}
+	loads := plan.Loads()
+	a.Load = api.Load{Least: slices.Min(loads), Most: slices.Max(loads)}
+	if zones := plan.Zones(); len(zones) > 1 {
+		for _, z := range zones {
+			a.Zones = append(a.Zones, api.ZoneTraffic{From: z.From.String(), To: z.To.String(), Share: z.Share})
+		}
+	}
 	return a, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/membership"
@@ -166,6 +167,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			}
 			f.Peers[1].Facts.Role, f.Peers[1].Facts.Settings[3].Value = "gate", "cookie:sid;caller"
 		}, []string{"settings-agree failed r3: --key-source is cookie:sid;caller on r3, and header:Ringway-Key on r1, r2"}, "(RINGWAY_KEY_SOURCE, or the file) and reload it (restart it unless only the file changes)"},
+		{"a worker that busy relays overload", func(f *check.Fleet) {
+			f.Services[0].Plan.Load, f.Services[0].Plan.Strategy = api.Load{Least: 0.8, Most: 1.21}, affinity.Projection
+		}, []string{"coverage warning echo: a worker of echo gets 1.21 times its share"}, "--what-if strategy=rendezvous"},
+		{"zones that may load their workers more", func(f *check.Fleet) {
+			f.Services[0].Plan.Load, f.Services[0].LoadWanted = api.Load{Least: 0.8, Most: 1.21}, 1.2
+		}, nil, ""},
 		{"settings of the plan that lag in a file", func(f *check.Fleet) {
 			for _, one := range all(f) {
 				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 )
 
@@ -72,6 +73,20 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 			Remedy: fmt.Sprintf("advertise relays=%d or more on the workers of %s, or leave relays= out of their --service", s.Wanted, s.Name),
 			Page:   page("too-few-relays"),
 		})
+	}
+	// The plan is exact to rounding; connections of zones are off by a few hundredths.
+	if most := cmp.Or(s.LoadWanted, 1.1) * 1.02; s.Plan.Load.Most > most {
+		finding := api.Finding{
+			Status: api.Warning, Subject: s.Name, Passing: true,
+			Text:   fmt.Sprintf("a worker of %s gets %.2f times its share of the load", s.Name, s.Plan.Load.Most),
+			Cause:  "relays that reach the same workers carry more traffic than others, and no weights on these connections give a smaller load",
+			Remedy: fmt.Sprintf("spread clients evenly over the relays, or set --min-peers-per-worker higher: `relay plan %s --what-if m=%d`", s.Name, s.Wanted+2),
+			Page:   page("load-uneven"),
+		}
+		if s.Plan.Strategy == affinity.Projection {
+			finding.Remedy = fmt.Sprintf("spread clients evenly over the relays, or set --strategy rendezvous: `relay plan %s --what-if strategy=rendezvous`", s.Name)
+		}
+		found = append(found, finding)
 	}
 	for _, worker := range slices.Sorted(maps.Keys(s.Plan.RelaysPerWorker)) {
 		planned := s.Plan.RelaysPerWorker[worker]

@@ -242,6 +242,8 @@ type Service struct {
 	Plan *api.Plan
 	// Wanted is how many relays each worker should have if there are enough.
 	Wanted int
+	// LoadWanted is how many times its share a worker may get, as planned; 0 means 1.1.
+	LoadWanted float64
 	// Selections and RelayVotes are what its workers advertise for the whole service, the
 	// value in use first.
 	Selections, RelayVotes []Vote

@@ -160,7 +160,7 @@ func TestWhatARelayRemembersOfRefusedSettingsIsBounded(t *testing.T) {
 
 func TestSettingsSurviveTheirText(t *testing.T) {
 	c := PlanConfig{
-		RelaysPerService: 7, MaxRelaysPerService: 9, Minimums: affinity.Minimums{PeersPerWorker: 4, PeersPerRelay: 5}, PeersPerTier: 6,
+		RelaysPerService: 7, MaxRelaysPerService: 9, Minimums: affinity.Minimums{PeersPerWorker: 4, PeersPerRelay: 5}, PeersPerTier: 6, ZoneSlack: 1.25,
 		IndexSource: affinity.IndexRank, Strategy: affinity.Rendezvous, Skip: map[string][]string{"a": {"r 1;&=", "r2"}, "b": {"r1"}},
 	}
 	got, err := ParsePlanConfig(0, c.Text())
@@ -170,10 +170,13 @@ func TestSettingsSurviveTheirText(t *testing.T) {
 	if got, err := ParsePlanConfig(3, ""); err != nil || got.Version != 3 || got.Text() != DefaultPlanConfig().Text() {
 		t.Errorf("settings that are left out: %+v, %v", got, err)
 	}
-	if _, err := ParsePlanConfig(3, c.Text()+"&zone-slack=1.1"); err != nil {
+	if _, err := ParsePlanConfig(3, "min-peers-per-worker=5&relays-per-service=4"); err == nil {
+		t.Error("fewer relays for a service than each of its workers needs are not refused")
+	}
+	if _, err := ParsePlanConfig(3, c.Text()+"&later-setting=1"); err != nil {
 		t.Errorf("a setting of a later release: %v", err)
 	}
-	if !reflect.DeepEqual(fieldsOf(PlanConfig{}), []string{"Version", "RelaysPerService", "MaxRelaysPerService", "Minimums", "PeersPerTier", "IndexSource", "Strategy", "Skip"}) {
+	if !reflect.DeepEqual(fieldsOf(PlanConfig{}), []string{"Version", "RelaysPerService", "MaxRelaysPerService", "Minimums", "PeersPerTier", "ZoneSlack", "IndexSource", "Strategy", "Skip"}) {
 		t.Error("PlanConfig has another field: add it to planFields, and here")
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )

@@ -26,8 +26,9 @@ const (
 type Change struct {
 	strategy affinity.Strategy
 	index    affinity.IndexSource
-	m, p     int // 0: unchanged
-	tier     int // 0: unchanged
+	m, p     int     // 0: unchanged
+	tier     int     // 0: unchanged
+	slack    float64 // 0: unchanged
 	k        *int
 	relays   amount
 	workers  amount
@@ -52,6 +53,7 @@ var keys = []struct{ name, values string }{
 	{"relays", "a number such as 20, +20, -20, +10% or -10%"},
 	{"workers", "a number such as 20, +20, -20, +10% or -10%"},
 	{"tier", fmt.Sprintf("workers of a tier, 1 to %d", MaxWorkers)},
+	{"slack", fmt.Sprintf("the slack of zones, 1 to %d", affinity.MaxZoneSlack)},
 	{"skip", "the id of a relay; may be repeated"},
 }
 
@@ -119,6 +121,10 @@ func (c *Change) set(key, value string) (ok bool) {
 		c.p = whole(affinity.LeastPeersPerRelay, MaxWorkers)
 	case "tier":
 		c.tier = whole(1, MaxWorkers)
+	case "slack":
+		slack, err := strconv.ParseFloat(value, 64)
+		c.slack = slack
+		return err == nil && slack >= 1 && slack <= affinity.MaxZoneSlack
 	case "k":
 		c.k = new(int)
 		if value == "auto" {
@@ -185,7 +191,7 @@ func (c *Change) apply(s Service) (affinity.PlanConfig, error) {
 	cfg.Minimums = cmp.Or(cfg.Minimums, affinity.DefaultMinimums)
 	cfg.Strategy, cfg.IndexSource = cmp.Or(c.strategy, cfg.Strategy), cmp.Or(c.index, cfg.IndexSource)
 	cfg.Minimums.PeersPerWorker, cfg.Minimums.PeersPerRelay = cmp.Or(c.m, cfg.Minimums.PeersPerWorker), cmp.Or(c.p, cfg.Minimums.PeersPerRelay)
-	cfg.PeersPerTier = cmp.Or(c.tier, cfg.PeersPerTier)
+	cfg.PeersPerTier, cfg.ZoneSlack = cmp.Or(c.tier, cfg.PeersPerTier), cmp.Or(c.slack, cfg.ZoneSlack)
 	m := cfg.Minimums.PeersPerWorker
 	switch k := cfg.RelaysPerService; {
 	case c.k != nil && *c.k != 0 && *c.k < m:

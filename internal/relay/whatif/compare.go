@@ -152,25 +152,15 @@ func (s *side) add(cfg affinity.PlanConfig) (*affinity.Plan, error) {
 	s.serving += len(serving)
 	s.hops += 1 - float64(len(serving))/float64(len(cfg.Relays))
 	var row []affinity.Assignment
-	loads := make(map[string]float64, len(cfg.Workers))
 	for i, relay := range serving {
 		if row, err = plan.AppendAssignments(row[:0], i); err != nil {
 			return nil, err
 		}
 		s.relays[relay] += len(row)
 		s.Connections += len(row)
-		for _, a := range row {
-			loads[a.Worker] += a.Weight / float64(len(serving))
-		}
 	}
-	weights := 0
-	for _, w := range cfg.Workers {
-		weights += cmp.Or(w.Weight, affinity.DefaultWeight)
-	}
-	for _, w := range cfg.Workers {
-		load := loads[w.ID] * float64(weights) / float64(cmp.Or(w.Weight, affinity.DefaultWeight))
-		s.LeastLoaded, s.MostLoaded = min(s.LeastLoaded, load), max(s.MostLoaded, load)
-	}
+	loads := plan.Loads()
+	s.LeastLoaded, s.MostLoaded = min(s.LeastLoaded, slices.Min(loads)), max(s.MostLoaded, slices.Max(loads))
 	return plan, nil
 }
 

@@ -54,7 +54,7 @@ func TestAChangeIsReadOrRefusedWithWhatIsAllowed(t *testing.T) {
 		"m":                                  "want KEY=VALUE",
 		"m=4,":                               "want KEY=VALUE",
 		"stratgy=projection":                 "did you mean strategy?",
-		"zone=fra":                           "allowed are strategy, index, m, p, k, relays, workers, tier, skip",
+		"zone=fra":                           "allowed are strategy, index, m, p, k, relays, workers, tier, slack, skip",
 		"m=4,m=5":                            "m is given twice",
 		"strategy=modulo":                    "projection or rendezvous",
 		"index=ordinal":                      "rank or slot",
