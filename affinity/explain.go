@@ -70,8 +70,8 @@ func (p *Plan) explain(e *Explanation, index, worker int) {
 	e.Tier = relayPlace.Tier(workerPlace).String()
 	s, pos := p.shareAt(index, worker)
 	if s == nil {
-		e.Reason = fmt.Sprintf("%s is in %v, which has enough relays of its own; %s is in %v, which has enough workers",
-			e.Worker, workerPlace, e.Relay, relayPlace)
+		e.Reason = fmt.Sprintf("%s is in %v, and the relays in %v send nothing there, because nearer workers can take their traffic",
+			e.Worker, workerPlace, relayPlace)
 		return
 	}
 	shape := s.set.shape

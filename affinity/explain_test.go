@@ -57,12 +57,12 @@ false 0.000 : relay-99 does not serve billing: the 5 relays that do are relay-1,
 false 0.000 : worker-99 does not offer billing, or takes no requests now; 20 other workers do
 true 0.500 global: all relays of this ring (2) connect to all of its workers (2)
 false 0.000 same_dc: w-fra-0 is at position 0, 1 place outside the range [2..0) of 8 of r-fra-0
-false 0.000 same_region: w-par-0 is in datacenter par, which has enough relays of its own; r-fra-0 is in datacenter fra, which has enough workers
-false 0.000 global: w-nyc-4 is in datacenter nyc, which has enough relays of its own; r-fra-0 is in datacenter fra, which has enough workers
+false 0.000 same_region: w-par-0 is in datacenter par, and the relays in datacenter fra send nothing there, because nearer workers can take their traffic
+false 0.000 global: w-nyc-4 is in datacenter nyc, and the relays in datacenter fra send nothing there, because nearer workers can take their traffic
 true 0.079 same_region: w-fra-0 is at position 0, inside the range [0..3) of 8 of r-par-0
 true 0.196 same_dc: all relays of this ring (3) connect to all of its workers (1)
 true 0.167 same_dc: all relays of this ring (1) connect to all of its workers (6)
-false 0.000 global: w-fra-0 is in datacenter fra, which has enough relays of its own; r-nyc-0 is in datacenter nyc, which has enough workers
+false 0.000 global: w-fra-0 is in datacenter fra, and the relays in datacenter nyc send nothing there, because nearer workers can take their traffic
 true 0.146 global: relay-0 is choice 3 of 8 for worker-0, which takes the first 3
 false 0.000 global: relay-1 is choice 7 of 8 for worker-0, which takes the first 3
 `

@@ -62,6 +62,15 @@ func TestTrafficThatARelayStatesPlansItsServiceAnewAndMovesNoConnection(t *testi
 	if !slices.Equal(nodes(now.Range), nodes(echo.Range)) || !slices.Equal(pools(now), pools(echo)) || now.PlanVersion() != echo.PlanVersion() {
 		t.Errorf("the range was %v and is %v", nodes(echo.Range), nodes(now.Range))
 	}
+	weights := func(route *routing.Route) (out []float64) {
+		for _, target := range route.Range {
+			out = append(out, target.Weight)
+		}
+		return out
+	}
+	if slices.Equal(weights(now), weights(echo)) {
+		t.Errorf("the weights are still %v", weights(echo))
+	}
 	for event, n := range r.events() {
 		if n != events[event] {
 			t.Errorf("%d connections %s", n-events[event], event)
