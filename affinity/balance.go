@@ -126,7 +126,7 @@ func (p *Plan) balance(targets []float64) {
 	for _, part := range p.parts() {
 		g := part.groups[0]
 		switch {
-		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(targets, g.workers) || p.supply != nil:
+		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(targets, g.workers) || !equal(p.supply, part.relays):
 			p.scale(part, targets)
 		case !g.closed():
 			g.scaled = true
@@ -186,12 +186,13 @@ func loadOf(loads []float64, worker int32) float64 {
 	return loads[worker]
 }
 
-func equal(loads []float64, at []int32) bool {
-	if loads == nil {
+// equal reports whether the values of some members are the same; nil values all are.
+func equal(values []float64, at []int32) bool {
+	if values == nil {
 		return true
 	}
 	for _, i := range at {
-		if loads[i] != loads[at[0]] {
+		if values[i] != values[at[0]] {
 			return false
 		}
 	}
@@ -201,7 +202,7 @@ func equal(loads []float64, at []int32) bool {
 // part is a set of groups that share relays, with these relays.
 type part struct {
 	groups []*group
-	relays []int
+	relays []int32
 }
 
 // parts splits the plan into groups that share no relay with the rest.
@@ -222,7 +223,7 @@ func (p *Plan) parts() []part {
 						continue
 					}
 					taken[relay] = true
-					next.relays = append(next.relays, int(relay))
+					next.relays = append(next.relays, relay)
 					for _, s := range p.shares[relay] {
 						if !done[s.group] {
 							done[s.group] = true

@@ -91,7 +91,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	for _, relay := range relays {
 		p.affine = append(p.affine, relay.ID)
 	}
-	p.supply = supplyOf(relays)
+	p.supply = supplyOf(relays, cfg.Relays)
 	z := newZones(zoneConfig{
 		relays: p.relayPlaces, workers: p.workerPlaces, minimums: cfg.Minimums, perTier: cfg.PeersPerTier,
 		slack: cfg.ZoneSlack, supply: p.supply, weights: p.weights,

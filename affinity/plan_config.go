@@ -363,7 +363,8 @@ type Relay struct {
 	Place
 
 	// Traffic is how many requests per second the relay carries for the service, 0 if that is
-	// not known: as many as the mean of the others. It decides weights, and no connection.
+	// not known: as many as the mean of the others. Within a zone it decides weights, and no
+	// connection.
 	Traffic int
 }
 
@@ -372,25 +373,39 @@ type Relay struct {
 // traffic cannot do more than that.
 const MaxTrafficRatio = 4
 
-// supplyOf returns the traffic of each relay as a multiple of the mean, nil if all carry the same.
-func supplyOf(relays []Relay) []float64 {
-	sum, known := 0.0, 0
-	for _, r := range relays {
+// supplyOf returns the traffic of each relay that serves a service as a multiple of the mean, nil
+// if all carry the same. While none is known, all relays of the fleet get the same from clients,
+// and those that do not serve the service forward to relays of their own zone: so the relays of a
+// zone carry more where fewer of them serve.
+func supplyOf(serving, fleet []Relay) []float64 {
+	out, sum, known := make([]float64, len(serving)), 0.0, 0
+	for i, r := range serving {
+		out[i] = float64(r.Traffic)
 		if r.Traffic > 0 {
-			sum += float64(r.Traffic)
+			sum += out[i]
 			known++
 		}
 	}
 	if known == 0 {
-		return nil
-	}
-	mean := sum / float64(known)
-	out, total, equal := make([]float64, len(relays)), 0.0, true
-	for i, r := range relays {
-		out[i] = mean
-		if r.Traffic > 0 {
-			out[i] = min(max(float64(r.Traffic), mean/MaxTrafficRatio), mean*MaxTrafficRatio)
+		all, chosen := map[Place]int{}, map[Place]int{}
+		for _, r := range fleet {
+			all[r.Place]++
 		}
+		for _, r := range serving {
+			chosen[r.Place]++
+		}
+		for i, r := range serving {
+			out[i] = float64(all[r.Place]) / float64(chosen[r.Place])
+			sum += out[i]
+		}
+		known = len(serving)
+	}
+	mean, total, equal := sum/float64(known), 0.0, true
+	for i := range out {
+		if out[i] == 0 {
+			out[i] = mean
+		}
+		out[i] = min(max(out[i], mean/MaxTrafficRatio), mean*MaxTrafficRatio)
 		total += out[i]
 		equal = equal && out[i] == out[0]
 	}
@@ -398,7 +413,7 @@ func supplyOf(relays []Relay) []float64 {
 		return nil
 	}
 	for i := range out {
-		out[i] /= total / float64(len(relays))
+		out[i] /= total / float64(len(out))
 	}
 	return out
 }

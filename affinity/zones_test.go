@@ -240,3 +240,38 @@ func TestAZoneWithoutWorkersIsServedByTheOthers(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Three equal zones, and 16 of 30 relays serve, unequally many of each zone. The others forward
+// within their zone, so nothing needs to cross, and nothing does.
+func TestEqualZonesKeepTheirTrafficWhereSomeRelaysForward(t *testing.T) {
+	for _, strategy := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
+		cfg := affinity.PlanConfig{Service: "billing", Strategy: strategy}
+		for zone := range 3 {
+			place := affinity.Place{Datacenter: fmt.Sprint("zone-", zone), Region: "r"}
+			for i := range 10 {
+				cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprintf("r-%d-%d", zone, i), Place: place})
+			}
+			for i := range 30 {
+				cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprintf("w-%d-%d", zone, i), Place: place})
+			}
+		}
+		p := mustPlan(t, cfg)
+		serving := map[string]int{}
+		for _, relay := range p.Affine() {
+			serving[relay[:3]]++
+		}
+		if serving["r-0"] == serving["r-1"] && serving["r-1"] == serving["r-2"] {
+			t.Fatalf("%d relays of each zone serve: the case is another one", serving["r-0"])
+		}
+		for _, flow := range p.Zones() {
+			if flow.From != flow.To {
+				t.Errorf("%s: %.3f of the traffic goes from %v to %v, of %v relays that serve", strategy, flow.Share, flow.From, flow.To, serving)
+			}
+		}
+		for w, load := range p.Loads() {
+			if math.Abs(load-1) > 1e-6 {
+				t.Errorf("%s: %s gets %.3f of its share", strategy, p.Workers()[w], load)
+			}
+		}
+	}
+}
