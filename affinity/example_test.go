@@ -96,11 +96,11 @@ func ExamplePlan_Explain() {
 	fmt.Print(plan.Draw("relay-par-0", "fra-3"))
 	// Output:
 	// all relays of this ring (1) connect to all of its workers (9)
+	// billing: ring of 1 worker, 1 relay (home)
+	// > relay-par-0 #
 	// billing: ring of 9 workers, 1 relay (home)
 	// > relay-par-0 #########
 	//                    ^ fra-3, position 5
-	// billing: ring of 1 worker, 1 relay (home)
-	// > relay-par-0 #
 }
 
 // The arithmetic alone, without names: which of 100 workers the last of 12 relays takes.

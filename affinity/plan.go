@@ -120,6 +120,17 @@ func (p *Plan) collectShares() {
 			}
 		}
 	}
+	// Nearest first, because a relay with little traffic uses the first part of its workers.
+	for relay, shares := range p.shares {
+		if len(shares) > 1 {
+			here := p.relayPlaces.distinct[p.relayPlaces.of[relay]]
+			away := func(s relayShare) int {
+				there := p.workerPlaces.distinct[p.workerPlaces.of[s.group.workers[0]]]
+				return 2*int(here.Tier(there)) + int(min(s.set.part, guestSet))
+			}
+			slices.SortStableFunc(shares, func(a, b relayShare) int { return cmp.Compare(away(a), away(b)) })
+		}
+	}
 }
 
 // link determines all connections by rendezvous. Relays and workers are hashed under
@@ -186,8 +197,8 @@ func (p *Plan) Ranges(index int) ([]Range, error) {
 	return out, nil
 }
 
-// Assignments returns the connections of the relay at index with their weights, group by
-// group, in ring order from the start of each range. The slice is the caller's.
+// Assignments returns the connections of the relay at index with their weights, zone by zone,
+// the nearest first, in ring order from the start of each range. The slice is the caller's.
 func (p *Plan) Assignments(index int) ([]Assignment, error) {
 	return p.AppendAssignments(nil, index)
 }

@@ -274,6 +274,9 @@ type Endpoint struct {
 	// and other balancers may have left some free: if no endpoint has room, the least full
 	// of these is tried anyway. If an endpoint does not refuse, Limit is never exceeded.
 	Refuses bool
+	// Guest is true for an endpoint of another zone. Beyond its weight, it gets requests while
+	// the endpoints of the own zone are much worse than usual.
+	Guest bool
 	// Value is opaque to selection: the relay keeps its connection pool here.
 	Value any
 }
@@ -285,6 +288,7 @@ type table struct {
 	near   candidates   // of the nearest tier that gets traffic
 	beyond candidates   // of the tier of near, outside the effective range
 	spill  []candidates // of other tiers with traffic or half-open endpoints; usually empty
+	guests candidates   // active guests, if there are also endpoints that are none; usually empty
 
 	entries []entry // the whole range, in the caller's order
 	byID    map[string]*entry
@@ -322,6 +326,7 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 			t.full.add(c.tier)
 		}
 	}
+	t.guests = t.activeGuests()
 	for _, share := range tierShares(entries, s.overprovisioning) {
 		c, beyond := t.candidates(share)
 		if len(c.drawn) > 0 {
@@ -338,6 +343,26 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 		}
 	}
 	return t
+}
+
+// activeGuests returns the guests that get traffic, none if all endpoints are guests.
+func (t *table) activeGuests() candidates {
+	var guests []drawn
+	var weights []float64
+	others := false
+	for i := range t.entries {
+		switch e := &t.entries[i]; {
+		case e.Weight <= 0:
+		case !e.Guest:
+			others = true
+		case phase(e.state.phase.Load()) == active:
+			guests, weights = append(guests, e.drawn()), append(weights, e.Weight)
+		}
+	}
+	if !others || len(guests) == 0 {
+		return candidates{}
+	}
+	return newCandidates(tierShare{tier: guests[0].entry.Tier, load: 1}, guests, weights)
 }
 
 // again returns a table of the same range after phases have changed.

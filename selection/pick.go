@@ -110,6 +110,9 @@ func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, er
 	if best != nil && c == &t.near && c.dominant < 0 {
 		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
 	}
+	if best != nil && len(t.guests.drawn) > 0 && winner > 0 && lowest > spillAbove*winner {
+		best, lowest = b.better(&t.guests, best, seen{lowest, &v, d})
+	}
 	if best == nil && t.limited {
 		return b.pickAround(t, now, excluded, d)
 	}
@@ -137,10 +140,19 @@ type seen struct {
 // estimates fresh; long or simultaneous requests need more endpoints, and Refresh would
 // widen the range too late for them.
 func (b *Balancer) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
-	c := &t.beyond
-	if len(c.drawn) == 0 || best.state.outstanding() == 0 {
+	if len(t.beyond.drawn) == 0 || best.state.outstanding() == 0 {
 		return best, so.score
 	}
+	return b.better(&t.beyond, best, so)
+}
+
+// spillAbove is how many times the usual score of a winner the best endpoint must have before a
+// request may go to another zone instead. Within seconds this moves what the zone cannot take;
+// the plan follows when relays state their traffic.
+const spillAbove = 2
+
+// better returns best, or the better of two candidates if that one has a lower score.
+func (b *Balancer) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
 	first := c.one(uint32(b.random(so.d) >> 32))
 	second := c.one(uint32(b.random(so.d) >> 32))
 	if second == first {

@@ -172,7 +172,7 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer, route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint, len(route.Range))
 	for i, t := range route.Range {
-		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Value: t}
+		endpoints[i] = selection.Endpoint{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Guest: t.Guest, Value: t}
 	}
 	return b.UpdateRange(selection.Range{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
@@ -206,6 +206,8 @@ type Target struct {
 	Limit int
 	// Refuses means that a sidecar refuses requests above the endpoint's slots.
 	Refuses bool
+	// Guest is true for a worker of another zone.
+	Guest bool
 	// Endpoint is the worker's offer, nil for a relay.
 	Endpoint *advertise.Endpoint
 	// Pool holds the connections. It is nil with Config.PickOnly.
@@ -259,6 +261,7 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 			continue
 		}
 		t.Weight, t.Endpoint = a.Weight, e
+		t.Guest = r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
 		slots := r.slotsOf(e)
 		if slots > 0 {
 			t.Limit = (slots-1)/max(sharing[a.Worker], 1) + 1
