@@ -197,6 +197,18 @@ func (p *Plan) Ranges(index int) ([]Range, error) {
 	return out, nil
 }
 
+// Spacing returns how many workers, rounded up, lie between the starts of neighbouring ranges on
+// the ring of the relay at index. If every relay sends requests to so many of its first workers,
+// every worker gets some. Spacing is 0 if the relay has a part in several rings, where all its
+// workers are needed, with rendezvous, and if there is no relay at index.
+func (p *Plan) Spacing(index int) int {
+	if p.check(index) != nil || p.strategy == Rendezvous || len(p.shares[index]) > 1 {
+		return 0
+	}
+	s := p.shares[index][0]
+	return (len(s.group.workers) + len(s.set.relays) - 1) / len(s.set.relays)
+}
+
 // Assignments returns the connections of the relay at index with their weights, zone by zone,
 // the nearest first, in ring order from the start of each range. The slice is the caller's.
 func (p *Plan) Assignments(index int) ([]Assignment, error) {

@@ -39,7 +39,7 @@ func TestNoWorkerIsLeftOutWhenEveryRelayNarrowsItsRangeAsFarAsItMay(t *testing.T
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := leastEffective(plan, i)
+			n := plan.Spacing(i)
 			if n == 0 {
 				n = len(assignments)
 			}
@@ -75,7 +75,7 @@ func TestTheLeastIsTheDistanceBetweenTwoRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		if n := leastEffective(plan, i); n != 10 {
+		if n := plan.Spacing(i); n != 10 {
 			t.Errorf("relay %d: %d, want 10", i, n)
 		}
 	}

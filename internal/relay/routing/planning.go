@@ -133,7 +133,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 			if next.Range, err = r.targets(next, assignments, ready, spec); err != nil {
 				return true, err
 			}
-			next.MinEffective = leastEffective(plan, i)
+			next.MinEffective = plan.Spacing(i)
 		} else {
 			next.Forward = r.peers(plan.Affine())
 		}

@@ -380,28 +380,3 @@ func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error)
 	}
 	return t, nil
 }
-
-// leastEffective returns how many endpoints of the range of the relay at index must get
-// traffic, from the first one on, so that every worker has a relay when every relay
-// narrows its range as far as allowed. That is ⌈W/R⌉ for a ring of W workers that R relays
-// share evenly, since their ranges begin that far apart. It is 0, which means all
-// endpoints, if the relay has a part in several rings or the strategy does not order its
-// workers.
-func leastEffective(plan *affinity.Plan, index int) int {
-	own, err := plan.Ranges(index)
-	if err != nil || len(own) != 1 || own[0].Len() == 0 {
-		return 0
-	}
-	assignments, err := plan.Assignments(index)
-	if err != nil || len(assignments) == 0 {
-		return 0
-	}
-	// Relays of several rings do not narrow their ranges, so they are not counted.
-	sharing := 0
-	for i := range plan.Affine() {
-		if ranges, err := plan.Ranges(i); err == nil && len(ranges) == 1 && plan.Distance(i, assignments[0].Worker) >= 0 {
-			sharing++
-		}
-	}
-	return (own[0].Size() + sharing - 1) / max(sharing, 1)
-}
