@@ -114,6 +114,30 @@ func TestRangesMayBeGiven(t *testing.T) {
 	}
 }
 
+func TestClientsSendInProportionToTheirTraffic(t *testing.T) {
+	run := func(script ...Step) map[int32]float64 {
+		seen := map[int32]float64{}
+		cfg := Config{Topology: Topology{Clients: 3, Workers: 4}, Scenario: Scenario{Name: "long", End: at(200)}, Load: 0.5, Seed: 1, Script: script}
+		cfg.Policy = telling(func(t Ticket, a Answer) {
+			if a.Start >= at(1) {
+				seen[t.Worker]++
+			}
+		})
+		cfg.Ranges = [][]Endpoint{{{Worker: 0, Weight: 1}}, {{Worker: 1, Weight: 1}}, {{Worker: 2, Weight: 1}}}
+		cfg.Traffic = []float64{0.5, 2, 1}
+		mustRun(t, cfg)
+		return seen
+	}
+	seen := run()
+	if n := seen[2]; math.Abs(seen[0]/n-0.5) > 0.02 || math.Abs(seen[1]/n-2) > 0.05 {
+		t.Errorf("requests %v, want 1 to 4 to 2", seen)
+	}
+	seen = run(Step{at(0), func(f *Fleet) { f.Send([]int{0, 2}) }})
+	if seen[1] != 0 || math.Abs(seen[0]/seen[2]-0.5) > 0.02 {
+		t.Errorf("requests %v, want 1 to 0 to 2", seen)
+	}
+}
+
 // probing never probes, but could.
 type probing struct{ *anyPolicy }
 

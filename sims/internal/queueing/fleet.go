@@ -20,6 +20,9 @@ type Config struct {
 	Seed uint64
 	// Ranges, if not nil, replaces the clients' ranges of Topology.
 	Ranges [][]Endpoint
+	// Traffic is the part of the arrivals that each client gets, in any unit; nil gives all the
+	// same.
+	Traffic []float64
 	// Script lists further events, in the order of time.
 	Script []Step
 	// Callers adds timeouts and retries; nil means neither.
@@ -120,7 +123,8 @@ type Fleet struct {
 	rate     float64 // arrivals per ns
 	gap      int     // of Measured.Gaps, the next one
 	mean     time.Duration
-	sending  []int // clients that receive arrivals
+	sending  []int     // clients that receive arrivals
+	parts    []float64 // with Traffic: the parts of sending, each added to those before
 	result   Result
 	watched  int64 // requests sent during Scenario.Watch; toVictim is how many went to the victim
 	toVictim int64
@@ -216,12 +220,17 @@ func (f *Fleet) build() error {
 		}
 	}
 	least := (f.Topology.Workers + f.Topology.Clients - 1) / f.Topology.Clients
+	all := make([]int, len(ranges))
 	for i, endpoints := range ranges {
 		c := f.Policy.New(Env{Index: i, MinEffective: least, Rand: f.stream(100 + uint64(i)), Fleet: f})
 		c.Update(endpoints, 0)
 		f.clients = append(f.clients, c)
-		f.sending = append(f.sending, i)
+		all[i] = i
 	}
+	if f.Traffic != nil && (len(f.Traffic) != len(ranges) || !(slices.Min(f.Traffic) > 0)) {
+		return fmt.Errorf("queueing: Traffic has %d parts for %d clients; each client needs one above 0", len(f.Traffic), len(ranges))
+	}
+	f.Send(all)
 	f.callers.build(f)
 	if _, probing := f.clients[0].(Prober); probing {
 		if f.QueueBound != QueueBound || f.Slots != Slots {
@@ -323,11 +332,21 @@ func (f *Fleet) join() {
 
 // send processes the arrival of a request at a client.
 func (f *Fleet) send() {
-	client := f.sending[f.arrivals.IntN(len(f.sending))]
+	client := f.sender()
 	r := request{client: int32(client), start: f.now, work: f.demand(f.work), failing: f.failures.Float64() < f.Scenario.Background}
 	f.arrive()
 	f.callers.begin(f, &r)
 	f.attempt(r)
+}
+
+// sender draws the client of an arrival.
+func (f *Fleet) sender() int {
+	if f.parts == nil {
+		return f.sending[f.arrivals.IntN(len(f.sending))]
+	}
+	last := len(f.parts) - 1
+	at, _ := slices.BinarySearch(f.parts[:last], f.arrivals.Float64()*f.parts[last])
+	return f.sending[at]
 }
 
 // attempt sends a request to a worker.
@@ -468,7 +487,17 @@ func (f *Fleet) Turn(worker int, t Turn) { f.workers[worker].turn = t }
 func (f *Fleet) Range(client int, endpoints []Endpoint) { f.clients[client].Update(endpoints, f.now) }
 
 // Send limits arrivals to these clients. For scripts.
-func (f *Fleet) Send(clients []int) { f.sending = slices.Clone(clients) }
+func (f *Fleet) Send(clients []int) {
+	f.sending, f.parts = slices.Clone(clients), nil
+	if f.Traffic == nil {
+		return
+	}
+	sum := 0.0
+	for _, c := range clients {
+		sum += f.Traffic[c]
+		f.parts = append(f.parts, sum)
+	}
+}
 
 // ExpectedDelay returns how long one more request would take at a worker, in ns, counting
 // the requests still on the network; infinite while the worker fails.

@@ -269,6 +269,8 @@ func TestWhatCannotBeSimulatedIsRefused(t *testing.T) {
 		"choose a range":       {Topology: Topology{Clients: 20, Workers: 200, Range: 25}, Load: 0.5},
 		"1 to all workers":     {Topology: Topology{Clients: 2}, Load: 0.5},
 		"there must be":        {Topology: Topology{Clients: 2, Workers: 4, Range: 5, Rendezvous: true}, Load: 0.5},
+		"Traffic has 2 parts":  {Topology: small, Load: 0.5, Traffic: []float64{1, 1}},
+		"each client needs":    {Topology: small, Load: 0.5, Traffic: []float64{1, 1, 0, 1, 1}},
 		"a client has 30 work": {Topology: Topology{Clients: 10, Workers: 100, Range: 20}, Load: 0.5},
 	} {
 		cfg.Scenario, cfg.Policy = Equal, telling(nil)
