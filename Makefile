@@ -199,7 +199,7 @@ bench: ## benchmarks of ring, affinity, advertise and selection, then the compar
 
 .PHONY: bench-affinity
 bench-affinity: ## who connects to whom, beside what others do; fails when a promise does not hold
-	go run ./sims run affinity churn --set fleets=50x1000x3,300x10000x3 --set churn.slacks=0,2 --set churn.rollout-fleets=50x1000x3 --set churn.split-fleets=50x1000x3 --update docs/concepts/affinity.md
+	go run ./sims run affinity churn zones --set affinity.fleets=50x1000x3,300x10000x3 --set churn.fleets=50x1000x3,300x10000x3 --set zones.skews=1,1.5,3 --set churn.slacks=0,2 --set churn.rollout-fleets=50x1000x3 --set churn.split-fleets=50x1000x3 --update docs/concepts/affinity.md
 
 .PHONY: sims
 sims: ## every simulation and its promises, one page: bin/sims.html; some minutes

@@ -25,6 +25,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenarios/overload"
 	"github.com/ringway/ringway/sims/internal/scenarios/retrystorm"
 	"github.com/ringway/ringway/sims/internal/scenarios/surge"
+	"github.com/ringway/ringway/sims/internal/scenarios/zones"
 	"github.com/ringway/ringway/sims/internal/validation"
 )
 
@@ -119,6 +120,7 @@ func judge(results []*scenario.Result) error {
 func scenarios() []scenario.Scenario {
 	return []scenario.Scenario{
 		affinity.New(),
+		zones.New(),
 		balance.New(),
 		churn.New(),
 		surge.New(),
