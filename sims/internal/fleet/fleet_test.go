@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/sims/internal/fleet"
 )
 
@@ -104,6 +105,24 @@ func TestASizeIsReadAndRefused(t *testing.T) {
 	for _, text := range []string{"", "50x1000", "50x1000x2", "50x1000x51", "0x1000x3", "ax1000x3", "50x1000x3x4"} {
 		if _, err := fleet.ParseSize(text); err == nil {
 			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestAMeshServesWithAsManyRelaysAsTheServiceNeeds(t *testing.T) {
+	s := size(50, 1000, 3)
+	for _, auto := range []bool{true, false} {
+		m := fleet.NewMesh(s, fleet.RolloutPolicy{Auto: auto})
+		v := m.NewView()
+		if err := m.Begin(v, fleet.New(s.Relays, s.Workers)); err != nil {
+			t.Fatal(err)
+		}
+		want := s.Relays
+		if auto {
+			want = affinity.AutoRelays(s.Relays, s.Workers, affinity.DefaultMinimums)
+		}
+		if got := len(v.Affine()); got != want || auto && got == s.Relays || !slices.Equal(v.Plan().Affine(), fleet.Fleet{Relays: v.Affine()}.RelayIDs()) {
+			t.Errorf("automatic %v: %d relays serve, want %d", auto, got, want)
 		}
 	}
 }

@@ -16,6 +16,9 @@ type RolloutPolicy struct {
 	Slack    int
 	Grace    time.Duration
 	Drain    time.Duration // negative closes immediately
+	// Auto makes as many relays serve as the service needs (affinity.AutoRelays), instead of
+	// Size.Relays.
+	Auto bool
 }
 
 // Mesh holds the relays of one service and their connections, with a clock that the
@@ -113,10 +116,14 @@ func (m *Mesh) Learn(v *View, f Fleet) error {
 	for _, w := range f.Workers {
 		v.present[w] = true
 	}
+	serving := max(m.size.Relays, m.size.PerWorker)
+	if m.policy.Auto {
+		serving = 0
+	}
 	var err error
 	v.plan, err = peering.Plan(affinity.PlanConfig{
 		Service: m.Service, Relays: affinity.Relays(f.RelayIDs()), Workers: affinity.Workers(f.WorkerIDs()),
-		RelaysPerService: max(m.size.Relays, m.size.PerWorker), IndexSource: m.policy.Index, Strategy: m.policy.Strategy,
+		RelaysPerService: serving, IndexSource: m.policy.Index, Strategy: m.policy.Strategy,
 		Minimums: affinity.Minimums{PeersPerWorker: m.size.PerWorker, PeersPerRelay: m.size.PerRelay},
 	}, absent)
 	return err
@@ -230,6 +237,9 @@ func (m *Mesh) Coverage(workers []int) (lowest, short int) {
 
 // Affine returns the relays that serve according to the view, by index.
 func (v *View) Affine() []int { return numbers(v.plan.Affine()) }
+
+// Plan returns the plan of the view.
+func (v *View) Plan() *affinity.Plan { return v.plan }
 
 // Runs reports whether a relay runs.
 func (m *Mesh) Runs(relay int) bool { return m.relays[relay] != nil }
