@@ -15,8 +15,7 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenario"
 )
 
-// uneven is a fleet with the connections of the defaults: as many relays as the service needs, with
-// 16 workers each.
+// uneven is a fleet with 16 workers for each relay, as services have by default.
 var uneven = queueing.Topology{Clients: 30, Workers: 160, Range: 16}
 
 const (
