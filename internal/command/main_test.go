@@ -112,7 +112,8 @@ func (f *testFleet) start(dir string) error {
 func (f *testFleet) await() error {
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) { // polls a state
 		connected, err := get("http://" + f.relay + "/api/v1/services/echo/explain?worker=w1")
-		if err == nil && strings.Contains(connected, `"link": "open"`) {
+		// The link is open a moment before its connection counts.
+		if err == nil && strings.Contains(connected, `"link": "open"`) && strings.Contains(connected, `"connected": true`) {
 			if _, err = get("http://" + f.lone + "/readyz"); err == nil {
 				return nil
 			}
