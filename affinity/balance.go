@@ -125,8 +125,9 @@ func (p *Plan) balance(targets []float64) {
 	p.cellOf = make([]int32, len(p.workers))
 	for _, part := range p.parts() {
 		g := part.groups[0]
+		found := g.closed() || g.sets[0].factors != nil // fallBack asks only about relays at home
 		switch {
-		case len(part.groups) > 1 || len(g.sets) > 1 || !equal(targets, g.workers) || !equal(p.supply, part.relays):
+		case !found || len(part.groups) > 1 || len(g.sets) > 1 || !equal(targets, g.workers) || !equal(p.supply, part.relays):
 			p.scale(part, targets)
 		case !g.closed():
 			g.scaled = true

@@ -60,9 +60,20 @@ func newZones(c zoneConfig) *zones {
 	froms, tos := namesInOrder(c.relays.distinct), namesInOrder(c.workers.distinct)
 	send := func(from, to int, most int64) {
 		n := min(left[from], room[to], most)
+		if n <= negligible && c.relays.distinct[from].Tier(c.workers.distinct[to]) != SameDatacenter {
+			return
+		}
 		z.flow[from][to] += n
 		left[from] -= n
 		room[to] -= n
+	}
+	// A worker has relays of its own zone, even where others fill it.
+	for _, from := range froms {
+		for _, to := range tos {
+			if c.relays.distinct[from].Tier(c.workers.distinct[to]) == SameDatacenter {
+				send(from, to, 2*negligible)
+			}
+		}
 	}
 	// Relays that are at home in one zone only come first: they cannot go elsewhere.
 	for tier := SameDatacenter; tier <= Global; tier++ {

@@ -275,3 +275,34 @@ func TestEqualZonesKeepTheirTrafficWhereSomeRelaysForward(t *testing.T) {
 		}
 	}
 }
+
+// A zone of relays whose region is full serves a zone far away, and nothing else. Its relays are
+// guests there, on a ring of their own.
+func TestRelaysThatAreOnlyGuestsHaveWeights(t *testing.T) {
+	for _, strategy := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
+		cfg := affinity.PlanConfig{Service: "s", RelaysPerService: 100, PeersPerTier: 1, ZoneSlack: 1, Strategy: strategy}
+		for _, zone := range []struct {
+			dc, region      string
+			relays, workers int
+		}{{"a", "x", 6, 30}, {"b", "x", 6, 0}, {"c", "y", 0, 30}} {
+			place := affinity.Place{Datacenter: zone.dc, Region: zone.region}
+			for i := range zone.relays {
+				cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprint("r-", zone.dc, i), Place: place})
+			}
+			for i := range zone.workers {
+				cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprint("w-", zone.dc, i), Place: place})
+			}
+		}
+		p := mustPlan(t, cfg)
+		for _, flow := range p.Zones() {
+			if pair := flow.From.Datacenter + flow.To.Datacenter; pair != "aa" && pair != "bc" {
+				t.Errorf("%s: %.9f of the traffic goes from %v to %v", strategy, flow.Share, flow.From, flow.To)
+			}
+		}
+		for w, load := range p.Loads() {
+			if !(math.Abs(load-1) < 0.05) { // NaN is wrong, too
+				t.Errorf("%s: %s gets %v of its share", strategy, p.Workers()[w], load)
+			}
+		}
+	}
+}
