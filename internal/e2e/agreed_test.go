@@ -73,7 +73,7 @@ func hexAddr(t *testing.T, addr string) string {
 	return fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
 }
 
-// fewest watches the worker with the fewest relays, every 50 ms.
+// fewest watches the worker with the fewest relays, every 50 ms or as fast as the machine can.
 type fewest struct {
 	mu    sync.Mutex
 	least int
@@ -86,6 +86,12 @@ func (w *fewest) reset() (least, looks int) {
 	least, looks = w.least, w.looks
 	w.least, w.looks = 1<<30, 0
 	return least, looks
+}
+
+func (w *fewest) seen() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looks
 }
 
 func (w *fewest) run(t *testing.T, f *fleet) (stop func()) {
@@ -189,8 +195,10 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 		}
 		load.more(t, 200)
 		time.Sleep(3 * time.Second) // the drain delay ends: now what is not planned is closed
+		// Many connections of other tests make a look slow.
+		awaitFor(t, time.Minute, "the workers were looked at 20 times", func() bool { return watch.seen() >= 20 })
 		least, looks := watch.reset()
-		if bound := min(m, step.m); least < bound || looks < 20 {
+		if bound := min(m, step.m); least < bound {
 			t.Errorf("version %d: a worker had %d relays, want %d at least (of %d looks)", version, least, bound, looks)
 		}
 		t.Logf("version %d: the worker with the fewest had %d relays in %d looks; m was %d and is %d", version, least, looks, m, step.m)
