@@ -191,6 +191,9 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 		if route.Affine() {
 			a.Reason = fmt.Sprintf("%s is one of the %d relays that serve %s; its index is %s", self, len(plan.Affine()), s.Name,
 				map[affinity.IndexSource]string{affinity.IndexRank: "its rank among them", affinity.IndexSlot: "the slot that it holds"}[a.IndexSource])
+			if route.OutOfReach && len(route.Elsewhere) > 0 {
+				a.Reason += fmt.Sprintf("; it reaches none of its %d workers now, so requests go to relays of other zones", route.Unreachable)
+			}
 		}
 	}
 	if worker != "" {

@@ -190,3 +190,47 @@ func TestARelayThatLosesMostPacketsIsNotReadyUntilItsNetworkHeals(t *testing.T) 
 		})
 	}
 }
+
+// A relay that has lost most members keeps its plan, because the loss may be its own. A worker that
+// dies then takes no connection, and no request waits for it until its time is up.
+func TestAWorkerThatDiesLastInAPartitionKeepsNoRequestWaiting(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, 6)
+	relay, last := f.Relays[0], f.Workers[0]
+	near := f.hostsOf(relay, last)
+	f.drop(near, f.hostsOf(slices.Concat(f.Relays[1:], f.Workers[1:])...))
+	procs.Await(t, relay.ID+" has lost most members", func() bool { return f.degraded(relay) })
+	procs.Await(t, "requests reach the worker that is left", func() bool {
+		status, _ := post(t, relay, attempt+spare)
+		return status == http.StatusOK
+	})
+	f.isolate(f.of[last.ID])
+	procs.Await(t, relay.ID+" knows that the last worker failed", func() bool { return !slices.Contains(f.IDs(relay), last.ID) })
+	began := time.Now()
+	status, body := post(t, relay, procs.Patience)
+	took := time.Since(began)
+	t.Logf("%d after %v: %s", status, took.Round(time.Millisecond), body)
+	if status != http.StatusServiceUnavailable || took > attempt+spare {
+		t.Errorf("a POST got %d after %v, want 503 after %v at most: %s", status, took, attempt+spare, body)
+	}
+	f.heal()
+	f.becomesWhole(healing)
+	again := f.startLoad(t, relay)
+	again.more(t, 100)
+	wellServed(t, again.stop())
+}
+
+// post sends a POST through a relay, and gives it up after a time.
+func post(t *testing.T, through *member, within time.Duration) (status int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, "http://"+through.Ingress+"/", strings.NewReader("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Ringway-Service", echo)
+	status, body, err = procs.Ask(&http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}, req)
+	if err != nil {
+		t.Logf("POST: %v", err)
+	}
+	return status, body
+}

@@ -77,6 +77,9 @@ func (a attempt) notCounted() bool {
 	return a.client || a.stale || a.clientDeadline || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
 }
 
+// unopened reports whether the endpoint was not there to take a connection.
+func (a attempt) unopened() bool { return a.stage == upstream.StageDial && advertise.Refused(a.err) }
+
 func (a attempt) outcome() selection.Outcome {
 	switch {
 	case a.notCounted():
@@ -95,19 +98,19 @@ func (a attempt) outcome() selection.Outcome {
 
 // mayRetry decides whether another endpoint may get the request.
 func (t *try) mayRetry(f attempt, now time.Duration) bool {
+	t.spent = false
 	switch {
 	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now):
 		return false
 	case !t.repeats(f) || !t.bodyWhole(f):
 		return false
-	case f.err == errMisdirected: // it has cost no endpoint anything
+	case f.err == errMisdirected, f.unopened() && !f.timeout && t.handler.cfg.RetryBudget > 0: // it has cost no endpoint anything
 		return true
 	}
-	if !t.handler.budget.Spend() {
+	if t.spent = t.handler.budget.Spend(); !t.spent {
 		t.metrics.retried(stageNoBudget)
-		return false
 	}
-	return true
+	return t.spent
 }
 
 // repeats reports whether the policy of the service and the method of the request allow

@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -255,6 +256,33 @@ func TestRetriesEndWithTheirBudget(t *testing.T) {
 	made, refused := x.count("ringway_relay_retries_total", "head"), x.count("ringway_relay_retries_total", "no_budget")
 	if made < reserve || made > reserve+requests/100+1 || made+refused != requests {
 		t.Errorf("%d retries and %d not made, of %d requests", made, refused, requests)
+	}
+}
+
+// The budget bounds the work that retries cost. A worker that is not there does none.
+func TestAConnectionThatIsRefusedCostsNoBudget(t *testing.T) {
+	x := try(t, 1, breakOff, func(c *ingress.Config) { c.RetryBudget, c.MaxAttempts = 0.001, 3 })
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	route := &routing.Route{}
+	for i := range 3 {
+		pool, err := upstream.NewPool(upstream.Config{Address: closed.Listener.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		node := fmt.Sprintf("dead%d", i)
+		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Address: closed.Listener.Addr().String(), Weight: 1, Pool: pool})
+	}
+	if err := x.SetRoute(route, 0); err != nil {
+		t.Fatal(err)
+	}
+	const requests = 300 // 500 retries are saved up
+	for range requests {
+		x.send("POST", "")
+	}
+	if made, refused := x.count("ringway_relay_retries_total", "dial"), x.count("ringway_relay_retries_total", "no_budget"); made != 2*requests || refused != 0 {
+		t.Errorf("%d retries and %d not made, of %d requests with three workers that are not there", made, refused, requests)
 	}
 }
 

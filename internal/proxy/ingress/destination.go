@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/routing"
@@ -23,7 +22,7 @@ type chosen struct {
 // has answered because this relay has neither.
 func (t *try) decideWay() bool {
 	t.route = t.service.Route()
-	t.hop = !t.route.Affine()
+	t.hop = !t.route.Affine() || t.route.OutOfReach && t.mayCross() && t.service.Relays() != nil
 	if t.record != nil {
 		t.record.route = t.route
 	}
@@ -43,6 +42,47 @@ func (t *try) decideWay() bool {
 
 // misdirect answers a forwarding relay that it must ask another relay.
 func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequest) }
+
+// mayCross reports whether relays of other zones may carry the request.
+func (t *try) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.Hop }
+
+const (
+	// unopenedAtHome is how many workers of the own zone must refuse a connection before a relay
+	// of another zone carries the request.
+	unopenedAtHome = 2
+	// crossPatience is how long a request waits until the router has prepared for that. It does when
+	// the first worker is out of reach.
+	crossPatience = time.Second
+	crossPause    = 10 * time.Millisecond // between two looks
+)
+
+// cross reports whether a relay of another zone can carry the next attempt, and waits until there
+// are connections to some. All workers of a zone may end together, and gossip needs seconds to find
+// out.
+func (t *try) cross(deadline time.Duration) bool {
+	if !t.mayCross() {
+		return false
+	}
+	until := min(time.Since(t.handler.cfg.Epoch)+crossPatience, deadline)
+	for t.service.Relays() == nil {
+		if time.Since(t.handler.cfg.Epoch) >= until || !t.rest(crossPause) {
+			return false
+		}
+	}
+	return true
+}
+
+// rest waits. It returns false if the client leaves.
+func (t *try) rest(pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-t.r.Context().Done():
+		return false
+	}
+}
 
 // wayChanged reports whether there is a newer route. Then the old route is the reason that
 // nothing was found.
@@ -64,11 +104,7 @@ func (t *try) awaitView() bool {
 	if !t.allMisdirected() || waited+pause > min(viewPatience, t.timeout) {
 		return false
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.r.Context().Done():
+	if !t.rest(pause) {
 		return false
 	}
 	t.pause = pause
@@ -181,7 +217,8 @@ func (t *try) workerEnded() {
 func (t *try) workerFailed(f attempt, now time.Duration) {
 	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), f.outcome())
 	t.tried.Add(t.at.pick)
-	if e := t.at.target.Endpoint; e != nil && f.stage == upstream.StageDial && advertise.Refused(f.err) {
+	if e := t.at.target.Endpoint; e != nil && f.unopened() {
+		t.unopened++
 		t.handler.cfg.Unreachable(*e)
 	}
 }

@@ -49,6 +49,8 @@ type try struct {
 	pause          time.Duration     // of the last awaitView
 	relayed        wire.Code         // of the answer of a relay to a call of gRPC, if that is the relay's own
 	full           bool              // a worker refused because all its slots are in use
+	spent          bool              // the budget paid for the next attempt
+	unopened       int               // workers that were not there to take a connection
 	unprocessed    bool              // the endpoint of the last attempt did not act on it, and may get it once more
 	sentAgain      bool              // an endpoint has got it once more
 	short          string            // the exhausted resource of this relay at the last attempt
@@ -134,7 +136,7 @@ func (t *try) run() {
 				now = time.Since(t.handler.cfg.Epoch)
 				continue
 			}
-			if retry != "" && retry != stageMisdirected {
+			if t.spent {
 				t.handler.budget.Refund()
 			}
 			t.answerNoEndpoint(err)
@@ -331,13 +333,24 @@ func (t *try) choose(now, deadline time.Duration) error {
 }
 
 func (t *try) chooseOther(now, deadline time.Duration) (err error) {
-	if t.hop {
-		if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
-			t.logRelay()
-		}
-		return err
+	if !t.hop && t.unopened >= unopenedAtHome {
+		t.hop = t.cross(deadline)
 	}
-	t.at, err = t.chooseWorker(now)
+	if !t.hop {
+		if t.at, err = t.chooseWorker(now); err == nil || t.unopened == 0 {
+			return err
+		}
+		if t.hop = t.cross(deadline); !t.hop {
+			return err
+		}
+	}
+	if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+		t.logRelay()
+	}
+	if err != nil && t.route.Affine() {
+		t.hop = false
+		t.at, err = t.chooseWorker(now)
+	}
 	return err
 }
 

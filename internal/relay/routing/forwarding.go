@@ -110,15 +110,19 @@ func (f *forwarding) setRelays(s *Service, relays []pool.Peer) error {
 // publish publishes a route and its relays: the relays first if requests are to go to
 // them, last if no more requests are.
 func (r *Router) publish(s *Service, next *Route) error {
-	if len(next.Forward) > 0 && !r.cfg.PickOnly {
-		if err := r.forwarding.setRelays(s, next.Forward); err != nil {
+	relays := next.Forward
+	if next.Unreachable > 0 {
+		relays = next.Elsewhere
+	}
+	if len(relays) > 0 && !r.cfg.PickOnly {
+		if err := r.forwarding.setRelays(s, relays); err != nil {
 			return err
 		}
 	}
 	if err := s.SetRoute(next, r.now()); err != nil {
 		return err
 	}
-	if len(next.Forward) == 0 {
+	if len(relays) == 0 {
 		return r.forwarding.setRelays(s, nil)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
@@ -134,6 +135,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 				return true, err
 			}
 			next.MinEffective = plan.Spacing(i)
+			next.Elsewhere = slices.DeleteFunc(r.peers(plan.Affine()), func(p pool.Peer) bool { return r.cfg.Datacenter == "" || p.Datacenter == r.cfg.Datacenter })
 		} else {
 			next.Forward = r.peers(plan.Affine())
 		}
@@ -288,6 +290,10 @@ func (r *Router) logRoute(service string, old, next *Route) {
 		r.cfg.Logger.Debug("service found", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	case old.Affine() != next.Affine():
 		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
+	case next.OutOfReach && !old.OutOfReach && len(next.Elsewhere) > 0:
+		r.lines.Log(slog.LevelWarn, "no worker of this zone is in reach: requests go to relays of other zones", "service", service, "workers", next.Unreachable)
+	case old.OutOfReach && !next.OutOfReach && len(old.Elsewhere) > 0:
+		r.lines.Log(slog.LevelInfo, "a worker of this zone is in reach again", "service", service, "workers", len(next.Range))
 	}
 	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
 		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.agreement.inUse.plans.Strategy, "reason", reason)

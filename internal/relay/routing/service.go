@@ -60,6 +60,13 @@ type Route struct {
 	// Forward lists the affine relays if Index is negative. Service.Relays keeps connections
 	// to a few of them.
 	Forward []pool.Peer
+	// Elsewhere lists the affine relays of other zones if Index is not negative. While a worker
+	// of Range is out of reach, Service.Relays keeps connections to a few of them.
+	Elsewhere []pool.Peer
+	// Unreachable is how many workers planned for this relay it could not connect to lately. They
+	// are left out of Range, unless it reaches none: then OutOfReach is true.
+	Unreachable int
+	OutOfReach  bool
 	// Endpoints lists all endpoints of the service in ring order, including draining ones.
 	Endpoints []*advertise.Endpoint
 
@@ -115,8 +122,8 @@ func (s *Service) Retire() {
 // Route returns the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }
 
-// Relays returns the pool that picks among the affine relays. It is nil if this relay is
-// affine, or if there is no affine relay.
+// Relays returns the pool that picks among the affine relays. It is nil if there is none, or if
+// this relay is affine and needs no relay of another zone.
 func (s *Service) Relays() *Relays {
 	if of := s.relays.Load(); of != nil {
 		return of.pool
@@ -273,7 +280,9 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 			reachable = append(reachable, t)
 		}
 	}
+	route.Unreachable = len(unreachable)
 	if len(reachable) == 0 {
+		route.OutOfReach = len(unreachable) > 0
 		return unreachable, nil
 	}
 	if preferred := func(t *Target) bool { return slices.Contains(spec.Preferred, t.Node) }; spec.Name == strategy.Manual && !slices.ContainsFunc(reachable, preferred) {

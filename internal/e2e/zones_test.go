@@ -1,0 +1,73 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// inZones starts three relays and three workers of echo in each of two zones.
+func inZones(t *testing.T) *fleet {
+	t.Helper()
+	zone := func(n int) []string { return []string{"--region", "eu", "--datacenter", []string{"eu-1", "eu-2"}[n%2]} }
+	f := startFleet(t, fleetConfig{Relays: 6, ArgsOf: func(id string) []string { return zone(int(id[1]-'0') - 1) }})
+	for n := range 6 {
+		id := fmt.Sprintf("w%d", n+1)
+		w := f.startBackend(id)
+		f.startAgent(w, id, []string{echo}, zone(n)...)
+		f.workers = append(f.workers, w)
+	}
+	f.awaitRange(t, 3)
+	return f
+}
+
+// The relays of a zone whose workers all vanish at once have no connection to other workers, and
+// learn only after seconds that theirs are dead.
+func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
+	for name, dies := range map[string]func(*testing.T, *worker){
+		"killed": func(t *testing.T, w *worker) {
+			w.Signal(t, syscall.SIGKILL)
+			w.backend.Signal(t, syscall.SIGKILL)
+		},
+		"hung": func(t *testing.T, w *worker) {
+			w.Signal(t, syscall.SIGSTOP)
+			w.backend.Signal(t, syscall.SIGSTOP)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inZones(t)
+			load := f.startLoad(t, loadConfig{Name: "zone", Service: echo, GETs: name == "hung", Relay: f.roundRobin})
+			load.more(t, 300)
+			dead := time.Now()
+			for n := 0; n < len(f.workers); n += 2 {
+				dies(t, f.workers[n])
+			}
+			load.more(t, 1_000)
+			for n := 0; n < len(f.workers); n += 2 {
+				await(t, "the worker is gone", func() bool { return f.sees(f.workers[n].ID, false) })
+			}
+			load.more(t, 300)
+			results := load.stop()
+			var slowest time.Duration
+			lost := 0
+			for _, r := range results {
+				slowest = max(slowest, r.took)
+				if r.ok() {
+					continue
+				}
+				if lostOn(f.workers[0], r) || lostOn(f.workers[2], r) || lostOn(f.workers[4], r) {
+					lost++
+					if r.began.Before(dead) {
+						continue // it was in flight
+					}
+				}
+				t.Errorf("failed %v after they died: %v", r.began.Sub(dead), r)
+			}
+			t.Logf("%d requests, %d POSTs in flight were lost, the slowest took %v", len(results), lost, slowest)
+		})
+	}
+}
