@@ -20,6 +20,7 @@
 //
 //	latency.go  settings, promises and pictures
 //	grid.go     lists and runs the cells, and checks their results
+//	ramp.go     a load that rises through the capacity
 //	tables.go   results as tables
 //	unequal.go  relays with unequal traffic, and zones
 //

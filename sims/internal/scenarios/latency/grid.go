@@ -188,7 +188,7 @@ func judge(r *scenario.Run, rows []row, judged string) {
 			r.Check(overloaded, row.excessErrors, where)
 		}
 	}
-	for _, name := range []string{typical, nearBest, tail, notWorse, tailToo, failFast, background, recovered, overloaded, narrows, evenRendezvous, evenProjection, evenZones} {
+	for _, name := range []string{typical, nearBest, tail, notWorse, tailToo, failFast, background, recovered, overloaded, through, narrows, evenRendezvous, evenProjection, evenZones} {
 		r.Skip(name, "its cells are not part of this run")
 	}
 }

@@ -38,7 +38,7 @@ func TestEachPromiseCanFail(t *testing.T) {
 		t.Skip("runs without the race detector")
 	}
 	one := func(set ...string) scenariotest.Break {
-		return scenariotest.Break{Set: append([]string{"loads=0.9", "policies=peak-ewma", "seeds=1", "low-rate=false", "unequal=false"}, set...)}
+		return scenariotest.Break{Set: append([]string{"loads=0.9", "policies=peak-ewma", "seeds=1", "low-rate=false", "ramp=false", "unequal=false"}, set...)}
 	}
 	scenariotest.EachCanFail(t, New(), map[string]scenariotest.Break{
 		typical:    one("judged=least-request", "scenarios=hetero", "loads=0.5"),
@@ -51,6 +51,7 @@ func TestEachPromiseCanFail(t *testing.T) {
 		recovered:  one("judged=ewma", "scenarios=recovery"),
 		narrows:    one("endpoint-rate=0", "scenarios=equal", "low-rate=true"),
 		overloaded: one("judged=round-robin", "scenarios=overload"),
+		through:    one("judged=round-robin", "scenarios=overload", "ramp=true"),
 
 		evenRendezvous: one("scenarios=overload", "unequal=true", "traffic-error=1", "redraws=0", "unequal-loads=0.98"),
 		evenProjection: one("scenarios=overload", "unequal=true", "traffic-error=1", "unequal-loads=0.9"),
@@ -59,11 +60,11 @@ func TestEachPromiseCanFail(t *testing.T) {
 }
 
 func TestItRepeats(t *testing.T) {
-	scenariotest.Repeats(t, New(), "loads=0.1", "seeds=2", "scenarios=failfast,background", "policies=prequal-0.6,peak-ewma", "low-rate=false", "unequal=false")
+	scenariotest.Repeats(t, New(), "loads=0.1", "seeds=2", "scenarios=failfast,background", "policies=prequal-0.6,peak-ewma", "low-rate=false", "ramp=false", "unequal=false")
 }
 
 func TestCellsThatAreNotRunAreNotJudged(t *testing.T) {
-	r := scenariotest.Run(t, New(), "loads=0.1", "seeds=1", "scenarios=equal", "policies=round-robin", "low-rate=false", "unequal=false")
+	r := scenariotest.Run(t, New(), "loads=0.1", "seeds=1", "scenarios=equal", "policies=round-robin", "low-rate=false", "ramp=false", "unequal=false")
 	for _, v := range r.Verdicts {
 		if ran := v.Name == typical || v.Name == nearBest || v.Name == tail; (v.Skipped == "") != ran {
 			t.Errorf("%v", v)
@@ -107,7 +108,7 @@ func TestTheWorstCellIsJudged(t *testing.T) {
 			return nil
 		}
 		for _, v := range scenariotest.Run(t, s, "topologies=5x20,20x200").Verdicts {
-			if slices.Contains([]string{narrows, evenRendezvous, evenProjection, evenZones}, v.Name) {
+			if slices.Contains([]string{through, narrows, evenRendezvous, evenProjection, evenZones}, v.Name) {
 				continue
 			}
 			if v.Holds() != (v.Name != c.promise) || v.Skipped != "" || v.Name == c.promise && math.Abs(v.Value-c.value) > 1e-9 {
@@ -166,7 +167,7 @@ func TestSettingsChooseWhatRuns(t *testing.T) {
 // Every setting of ours reaches the balancer: no run with it is like the one without.
 func TestEachSettingOfOursChangesTheRun(t *testing.T) {
 	run := func(set ...string) float64 {
-		all := append([]string{"loads=0.9", "seeds=1", "scenarios=failfast,background,hetero", "policies=omniscient", "low-rate=false", "unequal=false"}, set...)
+		all := append([]string{"loads=0.9", "seeds=1", "scenarios=failfast,background,hetero", "policies=omniscient", "low-rate=false", "ramp=false", "unequal=false"}, set...)
 		r := scenariotest.Run(t, New(), all...)
 		total := 0.0
 		for _, name := range []string{"p99", "special", "traffic"} {
