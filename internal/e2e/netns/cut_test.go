@@ -194,6 +194,9 @@ func TestARelayThatLosesMostPacketsIsNotReadyUntilItsNetworkHeals(t *testing.T) 
 // A relay that has lost most members keeps its plan, because the loss may be its own. A worker that
 // dies then takes no connection, and no request waits for it until its time is up.
 func TestAWorkerThatDiesLastInAPartitionKeepsNoRequestWaiting(t *testing.T) {
+	if !long() {
+		t.Skip("gossip of two members needs a minute: LONG_TESTS=1 make test-netns")
+	}
 	t.Parallel()
 	f := startFleet(t, 3, 6)
 	relay, last := f.Relays[0], f.Workers[0]
@@ -210,8 +213,8 @@ func TestAWorkerThatDiesLastInAPartitionKeepsNoRequestWaiting(t *testing.T) {
 	status, body := post(t, relay, procs.Patience)
 	took := time.Since(began)
 	t.Logf("%d after %v: %s", status, took.Round(time.Millisecond), body)
-	if status != http.StatusServiceUnavailable || took > attempt+spare {
-		t.Errorf("a POST got %d after %v, want 503 after %v at most: %s", status, took, attempt+spare, body)
+	if status != http.StatusBadGateway && status != http.StatusServiceUnavailable || took > attempt+spare {
+		t.Errorf("a POST got %d after %v, want 502 or 503 after %v at most: %s", status, took, attempt+spare, body)
 	}
 	f.heal()
 	f.becomesWhole(healing)
