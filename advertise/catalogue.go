@@ -127,6 +127,7 @@ type Catalogue struct {
 	// Owned by Run's goroutine.
 	store    *store
 	parked   *parked
+	updates  updates
 	builder  *viewBuilder
 	members  *membership.Snapshot
 	own      ownRecord
@@ -151,7 +152,7 @@ func New(cfg Config) (*Catalogue, error) {
 	c := &Catalogue{
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(registry), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		store: newStore(storeConfig{}), parked: newParked(), outbound: map[string]*finished{}, finished: make(chan *finished),
+		store: newStore(storeConfig{}), parked: newParked(), updates: updates{}, outbound: map[string]*finished{}, finished: make(chan *finished),
 		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
 		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
@@ -244,6 +245,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.dirty = c.builder.retry(now) || c.dirty || c.builder.expiring(now)
 			c.expireFetches()
 			c.parked.expire(now)
+			c.updates.expire(now)
 			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
 			c.renewOwn()
 		}
@@ -353,6 +355,10 @@ func (c *Catalogue) readMail() {
 			c.metrics.receive(old)
 			continue
 		}
+		if c.updates.spent(m.from.id, c.cfg.Now()) { // also without the check of a signature
+			c.metrics.receive(limited)
+			continue
+		}
 		e, result, err := c.merge(c.examine(m.raw))
 		switch {
 		case result == forged:
@@ -410,6 +416,8 @@ func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
 	switch {
 	case x.entry == nil:
 		result, err = outcomeOf(x.err), x.err
+	case x.err == nil && c.store.updates(x.entry) && !c.updates.allow(x.entry.record.NodeID, now):
+		result, err = limited, refuse(string(limited), "record of %q: it publishes more than %d a minute, the newest one is taken later", x.entry.record.NodeID, updatesPerMinute)
 	case x.err == nil:
 		e, result, err = c.store.take(x.entry, now)
 	default:

@@ -200,6 +200,16 @@ func (c *Catalogue) newFrames(direction string, peer membership.Peer, conn net.C
 	}
 }
 
+// cut closes the connection without waiting for the peer: over TLS, Close first sends a record,
+// which a peer that does not read delays for seconds.
+func (f *frames) cut() {
+	conn := f.conn
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = over.NetConn()
+	}
+	_ = conn.Close()
+}
+
 func (f *frames) deadline() time.Time {
 	if d := time.Now().Add(frameTimeout); d.Before(f.end) {
 		return d

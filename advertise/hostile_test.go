@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/flate"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -527,8 +528,9 @@ func TestAFloodOfOffencesIsCountedAndLoggedALineASecond(t *testing.T) {
 
 func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 	hostile(t, func(t *testing.T, f *fleet) {
+		const flood = maxSilent + 40
 		before := f.relay.catalogue.View()
-		for range maxWaiting + 40 {
+		for range flood {
 			conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
 			if err != nil {
 				t.Fatal(err)
@@ -536,17 +538,59 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
 		}
 		synctest.Wait()
-		if got := f.relay.catalogue.inbound.waiting.Load(); got != maxWaiting {
-			t.Errorf("%d streams wait for their first frame, want %d", got, maxWaiting)
+		in := &f.relay.catalogue.inbound
+		in.mu.Lock()
+		held := len(in.silent)
+		in.mu.Unlock()
+		if held != maxSilentPerPeer {
+			t.Errorf("%d streams wait for their first frame, want %d", held, maxSilentPerPeer)
 		}
-		// An exchange that the worker begins meanwhile is turned away as well.
-		if got := testutil.ToFloat64(f.relay.catalogue.metrics.exchanges.WithLabelValues(inward, resultBusy)); got < 40 || got > 42 {
-			t.Errorf("%v streams turned away, want 40", got)
+		if got := testutil.ToFloat64(f.relay.catalogue.metrics.cutOffs.WithLabelValues("silent")); got != flood-maxSilentPerPeer {
+			t.Errorf("%v silent streams were closed for newer ones, want %d", got, flood-maxSilentPerPeer)
+		}
+		// The worker is not turned away in the meantime.
+		synced := func() float64 {
+			return testutil.ToFloat64(f.relay.catalogue.metrics.exchanges.WithLabelValues(inward, resultSame))
+		}
+		was := synced()
+		if err := f.worker.catalogue.ask(f.ctx, func() { f.worker.catalogue.partners.add("relay") }); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if synced() != was+1 {
+			t.Error("the worker could not compare its records with the relay")
 		}
 		settle(2 * frameTimeout)
 		f.unharmed("a flood of streams", before)
 		f.give("relay", nil...)
 	})
+}
+
+func TestOverTheBoundOfAllStreamsTheOldestSilentOneGoes(t *testing.T) {
+	in := &inbound{}
+	in.run(t.Context())
+	stream := func(peer string) (f *frames, closed func() bool) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+		f = &frames{peer: membership.Peer{ID: peer}, conn: ours}
+		in.await(f)
+		return f, func() bool { return errors.Is(ours.SetDeadline(time.Time{}), io.ErrClosedPipe) }
+	}
+	oldest, oldestClosed := stream("m-0")
+	second, secondClosed := stream("m-1")
+	for n := 2; n < maxSilent; n++ {
+		stream(fmt.Sprintf("m-%d", n))
+	}
+	if oldestClosed() {
+		t.Error("closed below the bound")
+	}
+	newest, newestClosed := stream("another")
+	if !oldestClosed() || secondClosed() || newestClosed() || len(in.silent) != maxSilent {
+		t.Errorf("over the bound: oldest closed %v, second %v, newest %v, %d streams", oldestClosed(), secondClosed(), newestClosed(), len(in.silent))
+	}
+	if in.heard(oldest) || !in.heard(second) || !in.heard(newest) {
+		t.Error("a stream that was closed has its place, or another has lost its own")
+	}
 }
 
 // brittle panics when it checks the records of one author.

@@ -3,26 +3,27 @@ package advertise
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ringway/ringway/membership"
 )
 
 // inbound admits the exchanges that other members open.
 type inbound struct {
-	waiting atomic.Int32 // streams whose first frame has not arrived yet
-
-	mu    sync.Mutex
-	ctx   context.Context // nil while Run is not running
-	peers map[string]struct{}
-	open  sync.WaitGroup // increased only with mu held and ctx set
+	mu     sync.Mutex
+	ctx    context.Context // nil while Run is not running
+	peers  map[string]struct{}
+	silent []*frames      // streams whose first frame has not arrived yet, oldest first
+	open   sync.WaitGroup // increased only with mu held and ctx set
 }
 
-// Limits of inbound streams.
+// Limits of inbound streams. A member opens one exchange with another at a time and sends the
+// first frame with the stream; the second place is for a stream that its restart left behind.
 const (
-	maxInbound = 2  // simultaneous exchanges
-	maxWaiting = 64 // streams whose first frame has not arrived yet
+	maxInbound       = 2  // simultaneous exchanges
+	maxSilent        = 64 // streams whose first frame has not arrived yet
+	maxSilentPerPeer = 2  // of them of one member
 )
 
 // enter registers a stream; it returns false while Run is not running.
@@ -53,6 +54,44 @@ func (in *inbound) finish(peer string) {
 	delete(in.peers, peer)
 }
 
+// await adds a stream whose first frame has not arrived. There is always room for it: over a limit
+// the oldest such stream is closed, of the same member if that member is over its share, because
+// otherwise one member could keep out all others.
+func (in *inbound) await(f *frames) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	ofPeer := func(w *frames) bool { return w.peer.ID == f.peer.ID }
+	own := 0
+	for _, w := range in.silent {
+		if ofPeer(w) {
+			own++
+		}
+	}
+	out := -1
+	if own >= maxSilentPerPeer {
+		out = slices.IndexFunc(in.silent, ofPeer)
+	} else if len(in.silent) >= maxSilent {
+		out = 0
+	}
+	if out >= 0 {
+		in.silent[out].cut()
+		in.silent = slices.Delete(in.silent, out, out+1)
+	}
+	in.silent = append(in.silent, f)
+}
+
+// heard removes a stream that waited for its first frame. It reports whether the stream still
+// had its place.
+func (in *inbound) heard(f *frames) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	i := slices.Index(in.silent, f)
+	if i >= 0 {
+		in.silent = slices.Delete(in.silent, i, i+1)
+	}
+	return i >= 0
+}
+
 func (in *inbound) run(ctx context.Context) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -80,12 +119,11 @@ func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn
 
 // respond waits for the first frame of an exchange, takes a place and answers.
 func (c *Catalogue) respond(ctx context.Context, f *frames) (string, error) {
-	if c.inbound.waiting.Add(1) > maxWaiting {
-		c.inbound.waiting.Add(-1)
-		return "", errBusy
-	}
+	c.inbound.await(f)
 	kind, b, err := f.receive(maxOpeningBytes)
-	c.inbound.waiting.Add(-1)
+	if !c.inbound.heard(f) {
+		return "", refuse("silent", "sent nothing while its peer opened more streams than it may, or members more than %d", maxSilent)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -28,9 +28,9 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := series.With(reg)
 	m := &metrics{
-		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member whose role does not write such records), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), hint, overflow or invalid_<reason>.", "result"),
+		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member whose role does not write such records), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), limited (its author publishes more than 120 a minute), hint, overflow or invalid_<reason>.", "result"),
 		exchanges: f.CounterVec("ringway_advertise_exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile).", "direction", "result"),
-		cutOffs:   f.CounterVec("ringway_advertise_exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow or a field).", "reason"),
+		cutOffs:   f.CounterVec("ringway_advertise_exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow, silent (the oldest of too many streams that had sent nothing) or a field).", "reason"),
 		bytes:     f.CounterVec("ringway_advertise_exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received).", "direction"),
 		published: f.Counter("ringway_advertise_published_total", "Publications of this node's own record."),
 		views:     f.Counter("ringway_advertise_views_total", "Views published to this process."),
@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first
 // event of a series that begins with 1.
 func (m *metrics) initialise() {
-	series.StartAtZero(m.received, applied, old, foreign, refused, wrongRole, forged, unproven, hinted, overflowed)
+	series.StartAtZero(m.received, applied, old, foreign, refused, limited, wrongRole, forged, unproven, hinted, overflowed)
 	for _, reason := range recordReasons {
 		m.received.WithLabelValues("invalid_" + reason)
 	}
@@ -71,7 +71,7 @@ var (
 		"address", "duplicate", "format", "future_epoch", "malformed", "name", "node_id", panicked, "plan", "policy", "protocol", "proxy_protocol", "relays",
 		"selection", "sequence", "services", "signature", "slots", "state", "tags", "too_large", "traffic", "version", "weight",
 	}
-	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn"}
+	frameReasons = []string{"bad_records", "bomb", "endless", "frame_size", "out_of_turn", "silent"}
 )
 
 func (m *metrics) receive(result outcome) { m.received.WithLabelValues(string(result)).Inc() }

@@ -129,6 +129,7 @@ const (
 	refused outcome = "refused" // too many records of members that are not alive
 
 	// Results without a merge.
+	limited    outcome = "limited"  // newer, but its author publishes too often
 	wrongRole  outcome = "role"     // of a member whose role does not write such records
 	forged     outcome = "forged"   // not signed by its author
 	unproven   outcome = "unproven" // of an author whose certificate is not known yet
@@ -231,6 +232,11 @@ func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	}
 	e, result := s.put(e, now)
 	return e, result, nil
+}
+
+// updates reports whether an entry is a newer record that a live member has signed.
+func (s *store) updates(e *entry) bool {
+	return e.raw[0] == signedHead && s.isAlive(e.instance()) && !s.has(e.instance(), e.stamp)
 }
 
 // has reports whether the store already holds a record of that stamp or a newer one.

@@ -41,6 +41,8 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
+	// Offer is added to the service of every worker, as in ";tag=blue".
+	Offer string
 	// Advertised returns the gossip address that r1 announces to the others, where it is not the
 	// one it listens on.
 	Advertised func(gossip string) string
@@ -73,7 +75,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		f.Start(r, procs.Config{Args: append([]string{"--advertise-addr", f.Seeds[n]}, cfg.RelayArgs...)})
 	}
 	for n, w := range f.Workers {
-		f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[n].Listener.Addr().String() + ";check=tcp;interval=2s"}})
+		f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[n].Listener.Addr().String() + ";check=tcp;interval=2s" + cfg.Offer}})
 	}
 	if cfg.Before == nil { // else the test is about the start
 		f.serving()
