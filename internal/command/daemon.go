@@ -228,17 +228,22 @@ func Run(root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	said := err.Error()
-	if problems, ok := errors.AsType[settings.Problems](err); ok {
-		said = problems.Error()
-	}
 	stderr := node.NewOutput(node.OutputConfig{Out: os.Stderr}) // a pipe that is not read must not prevent the end
-	fmt.Fprintf(stderr, "%s: %s\n", root.Name(), node.PrintableLines(said))
+	fmt.Fprint(stderr, failure(root, err))
 	stderr.Close()
 	if errors.Is(err, ErrNothingMatched) {
 		return 2
 	}
 	return 1
+}
+
+// failure is what a command that fails writes.
+func failure(root *cobra.Command, err error) string {
+	said := err.Error()
+	if problems, ok := errors.AsType[settings.Problems](err); ok {
+		said = problems.Error()
+	}
+	return fmt.Sprintf("%s: %s\n", root.Name(), node.PrintableLines(said))
 }
 
 // RelayTree is the command line of the relay binary; run are the commands that start

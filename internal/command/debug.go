@@ -173,9 +173,10 @@ func (b *bundle) gatherServices(ctx context.Context, text []byte) {
 			return
 		}
 		for _, what := range []string{"", "plan"} {
-			name, path := "services/"+s.Service+".json", "/api/v1/services/"+url.PathEscape(s.Service)
+			service := url.PathEscape(s.Service) // so that no name of a file leads out of the bundle
+			name, path := "services/"+service+".json", "/api/v1/services/"+service
 			if what != "" {
-				name, path = "services/"+s.Service+"."+what+".json", path+"/"+what
+				name, path = "services/"+service+"."+what+".json", path+"/"+what
 			}
 			data, err := b.get(ctx, path)
 			b.add(name, data, err)

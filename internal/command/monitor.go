@@ -65,7 +65,10 @@ func callFor(process string, flags *pflag.FlagSet, outputs ...string) *adminCall
 func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 	if c.output == formJSON {
 		return func(line []byte) error {
-			_, err := out.Write(append(line, '\n'))
+			if !json.Valid(line) {
+				return fmt.Errorf("the %s sent a line that is no JSON: %.80q", c.process, line)
+			}
+			_, err := out.Write(append(node.PrintableJSON(line, node.JSONEscape), '\n'))
 			return err
 		}
 	}

@@ -1,7 +1,9 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -66,7 +68,7 @@ func (f *form) show(cmd *cobra.Command, text []byte, table func(io.Writer) error
 func (f *form) write(out io.Writer, text []byte, table func(io.Writer) error) error {
 	switch f.output {
 	case formJSON:
-		_, err := out.Write(text)
+		_, err := out.Write(node.PrintableJSON(text, node.JSONEscape))
 		return err
 	case formYAML:
 		return writeYAML(out, text)
@@ -92,22 +94,30 @@ func document(v any) ([]byte, error) {
 // writeYAML writes JSON as YAML and keeps the order of the keys.
 func writeYAML(w io.Writer, text []byte) error {
 	var doc yaml.Node // JSON is YAML, in flow style
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	if err := yaml.Unmarshal(node.PrintableJSON(text, yamlEscape), &doc); err != nil {
 		return fmt.Errorf("write the answer as YAML: %w", err)
 	}
 	plainStyle(&doc)
-	enc := yaml.NewEncoder(w)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(&doc); err != nil {
+	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
 		return err
 	}
-	return enc.Close()
+	_, err := w.Write(node.PrintableJSON(b.Bytes(), yamlEscape))
+	return err
 }
 
+// yamlEscape is how YAML escapes a character above U+FFFF. Its other escapes are those of JSON.
+func yamlEscape(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
+
 // plainStyle removes the style of JSON. The encoder keeps the quotes of a text that would
-// otherwise be read as another type.
+// otherwise be read as another type. A text that is not printable keeps them, because only
+// such texts may have escapes.
 func plainStyle(n *yaml.Node) {
-	n.Style = 0
+	if n.Style = 0; n.Kind == yaml.ScalarNode && node.Printable(n.Value) != n.Value {
+		n.Style = yaml.DoubleQuotedStyle
+	}
 	for _, child := range n.Content {
 		plainStyle(child)
 	}

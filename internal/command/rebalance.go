@@ -153,7 +153,7 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 // show writes one answer in the selected form.
 func (b *rebalance) show(call *adminCall, text []byte, a *api.Rebalance) error {
 	if call.output == formJSON {
-		_, err := b.out.Write(text)
+		_, err := b.out.Write(node.PrintableJSON(text, node.JSONEscape))
 		return err
 	}
 	return rebalanceText(b.out, a, b.style)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/rs/zerolog"
@@ -159,6 +160,37 @@ func Printable(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// PrintableJSON writes the characters of a JSON document that are not printable as escapes with the
+// same meaning, because JSON allows most of what a terminal obeys, such as U+009B. Bytes that are
+// not UTF-8 become U+FFFD, as they do for a decoder. astral is the escape of a character above
+// U+FFFF; JSON has none and needs two, see [JSONEscape].
+func PrintableJSON(text []byte, astral func(rune) string) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			out = append(out, `\ufffd`...)
+		case unicode.IsPrint(r) || r == '\n':
+			out = append(out, text[:size]...)
+		case r == '\t' || r == '\r': // between values: in a text they are escaped
+			out = append(out, ' ')
+		case r > 0xffff:
+			out = append(out, astral(r)...)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[size:]
+	}
+	return out
+}
+
+// JSONEscape is how JSON escapes a character above U+FFFF.
+func JSONEscape(r rune) string {
+	high, low := utf16.EncodeRune(r)
+	return fmt.Sprintf(`\u%04x\u%04x`, high, low)
 }
 
 // PrintableLines is [Printable] for each line. It keeps tabs.
