@@ -246,6 +246,10 @@ func (f *Finder) lookUp(ctx context.Context, seed Seed, mode Mode) (finding, err
 			out.addrs = append(out.addrs, netip.AddrPortFrom(ip, target.Port))
 		}
 	}
+	if extra := len(out.addrs) - maxAddresses; extra > 0 {
+		f.cfg.Resolver.metrics.dropped.WithLabelValues(dropMany).Add(float64(extra))
+		out.addrs = out.addrs[:maxAddresses]
+	}
 	out.stale, out.reason, out.partial, out.serial = res.Stale, res.Reason, res.partial, res.serial
 	out.until = res.until
 	return out, err

@@ -22,8 +22,12 @@ import (
 // maxServers is how many servers of resolv.conf are used, as in resolv.conf(5).
 const maxServers = 3
 
-// maxAliases limits a chain of CNAME records within one answer.
-const maxAliases = 16
+// Limits of one answer. An answer over TCP has room for thousands of addresses. A member needs
+// a few that answer, and tries addresses one after the other.
+const (
+	maxAliases   = 16   // CNAME records in a chain
+	maxAddresses = 1024 // usable addresses of a name, the first ones
+)
 
 // Mode determines whether a lookup may be answered from the cache.
 type Mode uint8
@@ -206,6 +210,7 @@ func (r *Resolver) accept(name string, res resolution, trusted bool) resolution 
 func addresses(records []dns.RR, name string) (out []netip.Addr, ttl time.Duration) {
 	lowest := ^uint32(0)
 	owner := name
+	seen := map[netip.Addr]bool{}
 	for range maxAliases {
 		alias := ""
 		for _, rr := range records {
@@ -224,7 +229,8 @@ func addresses(records []dns.RR, name string) (out []netip.Addr, ttl time.Durati
 				continue
 			}
 			lowest = min(lowest, rr.Header().Ttl)
-			if addr, ok := netip.AddrFromSlice(ip); ok && !slices.Contains(out, addr.Unmap()) {
+			if addr, ok := netip.AddrFromSlice(ip); ok && !seen[addr.Unmap()] {
+				seen[addr.Unmap()] = true
 				out = append(out, addr.Unmap())
 			}
 		}

@@ -236,9 +236,14 @@ func (f rules) filter(name string, addrs []netip.Addr, trusted bool) (kept []net
 		if reason != "" {
 			drops = append(drops, drop{addr, reason})
 		}
-		if (reason == "" || f.reportOnly && reason != dropUnusable) && !slices.Contains(kept, addr) {
-			kept = append(kept, addr)
+		if reason != "" && (!f.reportOnly || reason == dropUnusable) || slices.Contains(kept, addr) {
+			continue
 		}
+		if len(kept) == maxAddresses { // not among the rules, which may only report
+			drops = append(drops, drop{addr, dropMany})
+			continue
+		}
+		kept = append(kept, addr)
 	}
 	return kept, drops
 }
@@ -261,6 +266,8 @@ func (f rules) describe(drops []drop) string {
 			why = fmt.Sprintf("is outside the allowed CIDRs %v", f.allowed)
 		case dropPrivate:
 			why = "is private, and the name is public"
+		case dropMany:
+			why = fmt.Sprintf("is one more than the %d of a name that are used", maxAddresses)
 		}
 		parts = append(parts, d.addr.String()+" "+why)
 	}
