@@ -59,7 +59,7 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 		"gossip keys":      {"", []string{"--gossip-key-file=" + keys}, ""},
 		"no tokens":        {"", []string{"--admin-token-file=" + dir + "/none"}, dir + "/none"},
 		"a name server":    {"", []string{"--dns-server=nowhere"}, "nowhere"},
-		"shared key":       {"relay", []string{"--shared-key=abc"}, "3 hex digits"},
+		"shared key":       {"relay", []string{"--shared-key=" + strings.Repeat("ab", 32)}, "give --shared-key-file, RINGWAY_SHARED_KEY or the file key"},
 		"session cookie":   {"relay", []string{"--session-cookie=echo=s;d"}, "not the name of a cookie"},
 		"cookie of policy": {"relay", []string{"--service-policy=echo=session-cookie=sid"}, "session-cookie has a setting of its own"},
 		"worker's cookie":  {"worker", []string{"--service=a=127.0.0.1:1;session-cookie=a b"}, "not the name of a cookie"},
@@ -103,6 +103,16 @@ func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 					t.Errorf("%s: %s %s: %v, want %q", name, binary, verb, err, c.want)
 				}
 			}
+		}
+	}
+}
+
+func TestAnInvalidSharedKeyOfTheEnvironmentIsRefused(t *testing.T) {
+	t.Setenv("RINGWAY_SHARED_KEY", "abc")
+	for _, verb := range [][]string{{"run"}, {"config", "validate"}} {
+		err := quietly(t, relaycmd.Command(), append(verb, "--cluster=shop", "--environment=prod", "--gossip-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--ingress-addr=127.0.0.1:0", "--peer-addr=127.0.0.1:0"))
+		if err == nil || !strings.Contains(err.Error(), "3 hex digits") {
+			t.Errorf("%s: %v", verb, err)
 		}
 	}
 }

@@ -24,7 +24,8 @@ import (
 func KeysCommand() *cobra.Command {
 	root := &cobra.Command{Use: "keys", Short: "list and rotate the gossip keys of the fleet", Args: cobra.NoArgs,
 		Long: "A rotation needs no restart: generate a key, install it, use it, remove the old one.\n" +
-			"Each step goes to every live member; use waits until all of them have the key.",
+			"Each step goes to every live member; use waits until all of them have the key.\n" +
+			"A file that every user of the machine can read is refused: run umask 077 first.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	root.Example = "  relay keys generate > next.key\n  relay keys install next.key\n  relay keys list"
 	call := relayCall(root.PersistentFlags())

@@ -36,7 +36,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	f.Security = s
 	r, w := f.Relay("r1"), f.Worker("w1")
 	admins := []string{r.Admin, w.Admin}
-	f.Start(r, processConfig{Args: []string{"--admin-token-file", tokenFile, "--shared-key", shared}})
+	f.Start(r, processConfig{Args: []string{"--admin-token-file", tokenFile}, Env: []string{"RINGWAY_SHARED_KEY=" + shared}})
 	f.Start(w, processConfig{Args: []string{"--admin-token-file", tokenFile, "--service", "echo=127.0.0.1:1"}})
 	ask := func(binary, admin string, args ...string) ran {
 		return commandOf(t, binary, append(args, "--admin-addr", admin, "--admin-token-file", tokenFile)...)

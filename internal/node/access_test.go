@@ -172,7 +172,7 @@ func TestATokenFileIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
 		said   string // in the log
 	}{
 		0o600: {true, ""}, 0o400: {true, ""},
-		0o644: {true, "can be read by others (mode 0644)"}, 0o440: {true, "can be read by others (mode 0440)"},
+		0o644: {false, ""}, 0o604: {false, ""}, 0o640: {true, "can be read by others (mode 0640)"}, 0o440: {true, "can be read by others (mode 0440)"},
 		0o620: {false, ""}, 0o602: {false, ""},
 	} {
 		file, log := tokenFile(t, token), &strings.Builder{}
@@ -285,7 +285,7 @@ func TestProfilesAreThereOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// The arguments of a process may be secrets: --shared-key is one.
+// The arguments of a process may be secrets by mistake.
 func TestAProfileShowsNoArguments(t *testing.T) {
 	mux := node.NewMux(config())
 	node.HandlePprof(mux)

@@ -59,6 +59,8 @@ func (st *setting) pflag(fs *pflag.FlagSet, value *flagValue) {
 		usage += " (required)"
 	case st.allowed != "":
 		usage += " (" + st.allowed + ")"
+	case st.Secret:
+		usage += " (a secret: refused as a flag)"
 	}
 	flag := fs.VarPF(value, st.Name, st.Short, usage)
 	if st.kind == "bool" {

@@ -150,11 +150,10 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 	if err == nil {
 		err = st.verify()
 	}
+	if err == nil && st.Secret && origin.Source == Flag {
+		err = fmt.Errorf("a secret on the command line is visible to every user of this machine: %s", s.secretPlaces(st))
+	}
 	if err == nil {
-		if st.Secret && origin.Source == Flag {
-			s.warnings = append(s.warnings, fmt.Sprintf(
-				"--%s: a secret on the command line is visible to every user of this machine; use %s or the file", st.Name, s.Variable(st.Name)))
-		}
 		return nil
 	}
 	st.reset()
@@ -163,6 +162,15 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 		value = redacted
 	}
 	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
+}
+
+// secretPlaces names where a secret may be given.
+func (s *Set) secretPlaces(st *setting) string {
+	places := fmt.Sprintf("give %s or the file key %q", s.Variable(st.Name), st.Name)
+	if file := s.byName[st.Name+"-file"]; file != nil {
+		places = fmt.Sprintf("give --%s, %s or the file key %q", file.Name, s.Variable(st.Name), st.Name)
+	}
+	return places
 }
 
 // find returns the text from the source of highest precedence.
@@ -253,5 +261,5 @@ func (s *Set) warnUnknownVariables(environ map[string]string) {
 }
 
 // Warnings returns the warnings of the last Load: unknown environment variables with the
-// prefix, secrets on the command line.
+// prefix.
 func (s *Set) Warnings() []string { return slices.Clone(s.warnings) }

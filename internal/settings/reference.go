@@ -62,7 +62,7 @@ func (s *Set) row(b *strings.Builder, st *setting) {
 	}
 	usage := cell(st.Usage)
 	if st.Secret {
-		usage += " (secret)"
+		usage += " (secret: refused as a flag)"
 	}
 	if st.list {
 		usage += " (repeatable)"

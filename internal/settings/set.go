@@ -29,7 +29,8 @@ type Spec struct {
 	DefaultText string
 	// Required refuses a setting that no source gives, or that is empty.
 	Required bool
-	// Secret hides the value in all output.
+	// Secret hides the value in all output and refuses it as a flag, because every user of the
+	// machine can read the command lines of processes.
 	Secret bool
 	// Reloadable means that a reload applies a new value while the program runs.
 	Reloadable bool

@@ -75,7 +75,7 @@ func TestAFileOfTheKeyIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
 		said  string // in the log
 	}{
 		0o600: {true, ""}, 0o400: {true, ""},
-		0o644: {true, "can be read by others (mode 0644)"}, 0o440: {true, "can be read by others (mode 0440)"},
+		0o644: {false, ""}, 0o604: {false, ""}, 0o640: {true, "can be read by others (mode 0640)"}, 0o440: {true, "can be read by others (mode 0440)"},
 		0o620: {false, ""}, 0o602: {false, ""},
 	} {
 		path, log := filepath.Join(t.TempDir(), "key"), &strings.Builder{}

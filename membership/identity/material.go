@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 )
 
@@ -84,10 +86,14 @@ func ReadFile(path string) ([]byte, error) {
 	return skipByteOrderMark(data), err
 }
 
-// JudgeSecretFile checks who else can access a file that holds a key or a token. Writable
-// by others is an error, because they could replace it. Readable by others is only a
-// warning, because Kubernetes mounts secrets like that by default, and an error would break
-// a plain deployment.
+// JudgeSecretFile checks who else can access a file that holds a key or a token. Writable by
+// others is an error, because they could replace it, and readable by every user of the machine
+// is one, because they could use it. Readable by a group is only a warning: packages and
+// fsGroup give a group of their own to a process.
+//
+// Where a container engine mounts the file, readable by all is only a warning: that is the
+// engines' default, and only processes in the container reach the mount. The group is then one
+// that the pod has for itself.
 func JudgeSecretFile(path string) (warning string, err error) {
 	if runtime.GOOS == "windows" {
 		return "", nil // mode bits have no meaning there
@@ -99,10 +105,21 @@ func JudgeSecretFile(path string) (warning string, err error) {
 	switch mode := stat.Mode().Perm(); {
 	case mode&0o022 != 0:
 		return "", fmt.Errorf("%s can be written by others (mode %04o), who could replace it: chmod 600 %s", path, mode, path)
-	case mode&0o044 != 0:
+	case mode&0o044 == 0:
+		return "", nil
+	case mode&0o004 != 0 && !mountedByEngine(path):
+		return "", fmt.Errorf("%s can be read by every user (mode %04o): chmod 600 %s; where Kubernetes mounts it, defaultMode: 0400 and an fsGroup", path, mode, path)
+	case mode&0o004 != 0 || !mountedByEngine(path):
 		return fmt.Sprintf("%s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 where Kubernetes mounts it", path, mode), nil
 	}
 	return "", nil
+}
+
+// mountedByEngine reports whether a container engine has mounted the file and set its mode:
+// Kubernetes, whose volumes consist of links to ..data, or Docker or Podman, below /run/secrets.
+func mountedByEngine(path string) bool {
+	target, err := os.Readlink(path)
+	return err == nil && strings.HasPrefix(target, "..data/") || strings.HasPrefix(filepath.Clean(path), "/run/secrets/")
 }
 
 // hash identifies the content of the certificate files.

@@ -368,10 +368,10 @@ func TestMistakesAreFoundAtConstruction(t *testing.T) {
 	}
 }
 
-func TestAKeyThatOthersCanReadIsWarnedAbout(t *testing.T) {
+func TestAKeyThatAGroupCanReadIsWarnedAbout(t *testing.T) {
 	a := newAuthority(t)
 	f := filesIn(t.TempDir())
-	for mode, want := range map[os.FileMode]int{0o600: 0, 0o400: 0, 0o640: 1, 0o644: 1, 0o440: 1} {
+	for mode, want := range map[os.FileMode]int{0o600: 0, 0o400: 0, 0o640: 1, 0o440: 1} {
 		write(t, f, issued(t, a, claimsOf(RoleRelay, "relay-1")))
 		if err := os.Chmod(f.Key, mode); err != nil {
 			t.Fatal(err)
@@ -385,6 +385,48 @@ func TestAKeyThatOthersCanReadIsWarnedAbout(t *testing.T) {
 		}
 		if err := os.Chmod(f.Key, 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestASecretThatEveryUserCanReadIsRefusedExceptWhereAContainerEngineMountsIt(t *testing.T) {
+	dir := t.TempDir()
+	// As Kubernetes mounts a secret: a link to a file below a link that it replaces at each change.
+	volume := filepath.Join(dir, "volume")
+	if err := os.MkdirAll(filepath.Join(volume, "..2026_01_02"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"..data": "..2026_01_02", "token": "..data/token"} {
+		if err := os.Symlink(to, filepath.Join(volume, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain, linked := filepath.Join(dir, "token"), filepath.Join(dir, "link")
+	if err := os.Symlink("token", linked); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{plain, filepath.Join(volume, "token")} {
+		if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		path    string
+		mode    os.FileMode
+		warned  bool
+		refused string
+	}{
+		{plain, 0o644, false, "can be read by every user (mode 0644): chmod 600 " + plain}, {plain, 0o604, false, "every user"}, {linked, 0o644, false, "every user"},
+		{plain, 0o440, true, ""}, {plain, 0o400, false, ""},
+		{filepath.Join(volume, "token"), 0o644, true, ""}, {filepath.Join(volume, "token"), 0o440, false, ""},
+		{filepath.Join(volume, "token"), 0o400, false, ""}, {filepath.Join(volume, "token"), 0o666, false, "written by others"},
+	} {
+		if err := os.Chmod(c.path, c.mode); err != nil {
+			t.Fatal(err)
+		}
+		warning, err := JudgeSecretFile(c.path)
+		if (warning != "") != c.warned || (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s, mode %04o: warning %q, error %v", c.path, c.mode, warning, err)
 		}
 	}
 }
