@@ -13,23 +13,27 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Refusal describes services of a worker that do not become endpoints.
 type Refusal struct {
 	Worker string `json:"worker"`
-	// Reason is host_name, foreign_host, local_host, services_per_record, services
-	// or new_services.
+	// Reason is host_name, foreign_host, local_host, service_name, no_service_names,
+	// services_per_record, services or new_services.
 	Reason string `json:"reason"`
 	// Count is how many services are refused, Service is one of them, and Text explains
-	// why it is refused.
-	Count   int    `json:"count"`
-	Service string `json:"service"`
-	Text    string `json:"text"`
+	// why it is refused. Services are the first sixteen of them.
+	Count    int      `json:"count"`
+	Service  string   `json:"service"`
+	Text     string   `json:"text"`
+	Services []string `json:"services,omitempty"`
 }
 
-// maxRefusals is how many refusals a view lists.
-const maxRefusals = 100
+const (
+	maxRefusals        = 100 // how many refusals a view lists
+	maxRefusedServices = 16  // how many services a refusal lists
+)
 
 // admission applies the rules. It is a state machine without goroutine, lock or
 // clock; the view builder owns it.
@@ -63,16 +67,22 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 	v := verdict{stamp: e.stamp, epoch: m.Epoch}
 	admitted := services[:0]
 	if n := len(services); n > a.MaxServicesPerRecord {
-		v.add(m.ID, services[0].Name, n, refuse(refusedRecord, "it offers %d services, more than %d: offer fewer, run a second worker, or raise --max-services-per-record on all members", n, a.MaxServicesPerRecord))
+		err := refuse(refusedRecord, "it offers %d services, more than %d: offer fewer, run a second worker, or raise --max-services-per-record on all members", n, a.MaxServicesPerRecord)
+		for _, s := range services {
+			v.add(m.ID, s.Name, err)
+		}
 		services = nil
 	}
 	for _, s := range services {
-		err := a.checkAddress(s.Address, m.GossipAddr)
+		err := a.CheckServiceName(s.Name, m.ServiceNames)
+		if err == nil {
+			err = a.checkAddress(s.Address, m.GossipAddr)
+		}
 		if err == nil {
 			err = a.admitName(m.ID, s.Name, view, now)
 		}
 		if err != nil {
-			v.add(m.ID, s.Name, 1, err)
+			v.add(m.ID, s.Name, err)
 			continue
 		}
 		admitted = append(admitted, s)
@@ -105,15 +115,17 @@ func (a *admission) admitName(id, name string, view *viewBuilder, now time.Time)
 	return nil
 }
 
-func (v *verdict) add(worker, service string, count int, err error) {
+func (v *verdict) add(worker, service string, err error) {
 	bad := err.(*invalid)
-	for i := range v.refusals {
-		if v.refusals[i].Reason == bad.reason {
-			v.refusals[i].Count += count
-			return
-		}
+	at := slices.IndexFunc(v.refusals, func(r Refusal) bool { return r.Reason == bad.reason })
+	if at < 0 {
+		at = len(v.refusals)
+		v.refusals = append(v.refusals, Refusal{Worker: worker, Reason: bad.reason, Service: service, Text: bad.detail})
 	}
-	v.refusals = append(v.refusals, Refusal{Worker: worker, Reason: bad.reason, Count: count, Service: service, Text: bad.detail})
+	r := &v.refusals[at]
+	if r.Count++; r.Count <= maxRefusedServices {
+		r.Services = append(r.Services, service)
+	}
 }
 
 // note stores the refusals and reports those that are new: a refusal of the same record for
@@ -179,6 +191,11 @@ type Rules struct {
 	Proven bool
 	// AllowedAddrs are networks in which any member may offer addresses.
 	AllowedAddrs []netip.Prefix
+	// RequireServiceNames refuses the offers of members whose certificates name no services.
+	// Those of a certificate that names some are always held against it. Default false: a fleet
+	// that gets such certificates one after the other keeps all its workers. It has no effect
+	// unless Proven is true.
+	RequireServiceNames bool
 	// MaxServices limits the number of known service names. Default 20,000: twice the
 	// number of members of a large fleet. At the limit new names are refused.
 	MaxServices int
@@ -212,12 +229,14 @@ const (
 	refusedHostName    = "host_name"
 	refusedForeignHost = "foreign_host"
 	refusedLocalHost   = "local_host"
+	refusedName        = "service_name"
+	refusedNoNames     = "no_service_names"
 	refusedRecord      = "services_per_record"
 	refusedServices    = "services"
 	refusedNewNames    = "new_services"
 )
 
-var refusals = []string{refusedHostName, refusedForeignHost, refusedLocalHost, refusedRecord, refusedServices, refusedNewNames}
+var refusals = []string{refusedHostName, refusedForeignHost, refusedLocalHost, refusedName, refusedNoNames, refusedRecord, refusedServices, refusedNewNames}
 
 // checkAddress returns an error if a member with that gossip address must not offer the
 // address. It always returns nil if Proven is false.
@@ -240,6 +259,20 @@ func (r Rules) checkAddress(address, gossipAddr string) error {
 	}
 	if ip != home && !slices.ContainsFunc(r.AllowedAddrs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return refuse(refusedForeignHost, "address %.80q: it is not on the worker's host %v: offer an address there, or allow the network with --endpoint-allowed-cidr", address, home)
+	}
+	return nil
+}
+
+// CheckServiceName returns an error if a member whose certificate has these names must not offer a
+// service. It always returns nil if Proven is false.
+func (r Rules) CheckServiceName(service string, names identity.ServiceNames) error {
+	switch {
+	case !r.Proven || names.Allow(service):
+		return nil
+	case names != "":
+		return refuse(refusedName, "service %s: the certificate of its worker is for %.200s: issue it with --service %s, if the worker should offer that", service, names, service)
+	case r.RequireServiceNames:
+		return refuse(refusedNoNames, "service %s: the certificate of its worker names no service, and --require-service-names is set: issue it with --service %s", service, service)
 	}
 	return nil
 }

@@ -98,9 +98,19 @@ func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 			errs = append(errs, err)
 		} else if err := c.rules().CheckOffer(s.Address, cmp.Or(c.AdvertiseAddr, c.BindAddr)); err != nil {
 			errs = append(errs, fmt.Errorf("service %q: %w", s.Name, err))
+		} else if err := c.checkServiceName(s.Name); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errs
+}
+
+// checkServiceName returns an error if the certificate of the process names other services.
+func (c *AdvertiserConfig) checkServiceName(name string) error {
+	if c.Identity == nil {
+		return nil
+	}
+	return c.rules().CheckServiceName(name, c.Identity.Claims().Services)
 }
 
 // Advertiser lets a process offer its own services: it combines a member with the role of

@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		endpoints: f.Gauge("ringway_advertise_endpoints", "Endpoints of all services in the newest view."),
 		records:   f.Gauge("ringway_advertise_records", "Records stored, including those of members that are not alive."),
 
-		offersRefused: f.CounterVec("ringway_advertise_offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), services_per_record, services (too many names) or new_services (too many new names per minute).", "reason"),
+		offersRefused: f.CounterVec("ringway_advertise_offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), service_name (the certificate of the worker names other services), no_service_names (it names none, and --require-service-names is set), services_per_record, services (too many names) or new_services (too many new names per minute).", "reason"),
 	}
 	m.initialise()
 	return m

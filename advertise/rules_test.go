@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -101,6 +102,102 @@ func TestARefusedAddressIsNoEndpointAndIsReportedOncePerRecord(t *testing.T) {
 	if v = r.hears("w1", 1, 2, good); len(v.Refused()) != 0 || len(r.builder.rules.refused) != 0 {
 		t.Errorf("withdrawn, and still refused: %+v", v.Refused())
 	}
+}
+
+func TestACertificateThatNamesServicesIsHeldAgainstTheOffer(t *testing.T) {
+	names := func(names ...string) identity.ServiceNames {
+		n, err := identity.ParseServiceNames(names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, c := range []struct {
+		rules   Rules
+		names   identity.ServiceNames
+		service string
+		reason  string
+	}{
+		{Rules{Proven: true}, names("echo"), "echo", ""},
+		{Rules{Proven: true}, names("*"), "echo", ""},
+		{Rules{Proven: true}, names("e*"), "echo", ""},
+		{Rules{Proven: true}, names("other"), "echo", refusedName},
+		{Rules{Proven: true}, names("echo-*", "ech", "Echo"), "echo", refusedName},
+		{Rules{Proven: true}, "", "echo", ""},
+		{Rules{Proven: true, RequireServiceNames: true}, "", "echo", refusedNoNames},
+		{Rules{Proven: true, RequireServiceNames: true}, names("echo"), "echo", ""},
+		{Rules{Proven: true, RequireServiceNames: true}, names("other"), "echo", refusedName},
+		{Rules{RequireServiceNames: true}, "", "echo", ""}, // nothing is proven
+		{Rules{}, names("other"), "echo", ""},
+	} {
+		err, reason := c.rules.CheckServiceName(c.service, c.names), ""
+		var bad *invalid
+		if errors.As(err, &bad) {
+			reason = bad.reason
+		}
+		if reason != c.reason {
+			t.Errorf("%s with a certificate for %q under %+v: %v, want %q", c.service, c.names, c.rules, err, c.reason)
+		}
+	}
+}
+
+// A worker that is known keeps its endpoints while its certificate is replaced by one with names,
+// loses those that the names leave out, and gets them back with another certificate.
+func TestOffersFollowTheCertificateOfTheirWorker(t *testing.T) {
+	r := newRuled(t, Rules{Proven: true})
+	named := func(names identity.ServiceNames) *View {
+		m := membership.Member{ID: "w1", Epoch: 1, Role: identity.RoleWorker, GossipAddr: "10.0.0.1:7401", ServiceNames: names}
+		for _, id := range r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{m}), r.now) {
+			r.builder.touch(id)
+		}
+		return r.publish()
+	}
+	named("")
+	before := r.hears("w1", 1, 1, Service{Name: "a", Address: "10.0.0.1:80"}, Service{Name: "b", Address: "10.0.0.1:81"})
+	if before.EndpointCount() != 2 {
+		t.Fatalf("%d endpoints without names, want 2: %+v", before.EndpointCount(), before.Refused())
+	}
+	after := named("a,b")
+	if after.Endpoints("a") != before.Endpoints("a") || after.Endpoints("b") != before.Endpoints("b") || len(r.told) != 0 {
+		t.Errorf("a certificate that names them changes the endpoints; told %+v", r.told)
+	}
+	v := named("b")
+	if v.Endpoints("a").Of("w1") != nil || v.Endpoints("b") != before.Endpoints("b") {
+		t.Errorf("a: %v, b: %v", v.Endpoints("a"), v.Endpoints("b"))
+	}
+	if refused := v.Refused(); len(refused) != 1 || refused[0].Reason != refusedName || refused[0].Count != 1 || !slices.Equal(refused[0].Services, []string{"a"}) || len(r.told) != 1 {
+		t.Errorf("refused %+v, told %+v", refused, r.told)
+	}
+	if v = named("*"); v.EndpointCount() != 2 || len(v.Refused()) != 0 {
+		t.Errorf("%d endpoints with names of all, refused %+v", v.EndpointCount(), v.Refused())
+	}
+}
+
+func TestARefusedNameTakesNoPlaceAmongTheServices(t *testing.T) {
+	r := newRuled(t, Rules{Proven: true, MaxServices: 3, MaxServicesPerRecord: 100})
+	liar := membership.Member{ID: "liar", Epoch: 1, Role: identity.RoleWorker, GossipAddr: "10.0.0.1:7401", ServiceNames: "own"}
+	r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{liar}), r.now)
+	v := r.hears("liar", 1, 1, append(numbered("x", 0, 50), Service{Name: "own", Address: "10.0.0.1:80"})...)
+	if refused := v.Refused(); len(refused) != 1 || refused[0].Count != 50 || len(refused[0].Services) != maxRefusedServices {
+		t.Errorf("refused %+v", refused)
+	}
+	if v.serviceCount() != 1 || !v.known("own") || v.known("x00000") {
+		t.Errorf("%d services are known: want own alone", v.serviceCount())
+	}
+}
+
+// Every name of a service can stand in a certificate, and nothing else.
+func TestCertificatesNameExactlyTheServicesThatThereCanBe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9._-]{0,65}`), rapid.StringN(0, 8, 16)).Draw(t, "name")
+		if strings.HasSuffix(name, "*") {
+			return // a prefix
+		}
+		_, err := identity.ParseServiceNames(name)
+		if valid := affinity.ValidateService(name) == nil; valid != (err == nil) {
+			t.Fatalf("%q is the name of a service: %v; in a certificate: %v", name, valid, err)
+		}
+	})
 }
 
 func TestARecordOfTooManyServicesOffersNothing(t *testing.T) {

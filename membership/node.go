@@ -273,6 +273,7 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	n.transport.start()
 	self := n.metadata().member(n.Addr())
+	self.ServiceNames = n.serviceNames(event{name: n.delegate.self})
 	state := newTable(self.Instance())
 	state.seen(self, time.Now())
 	n.publish(state)
@@ -444,9 +445,24 @@ func (n *Node) apply(state *table, events []event) (changed bool) {
 			n.metrics.packetDropped(dropMetadata) // an update with metadata that NotifyAlive would refuse
 			continue
 		}
-		changed = n.report(state.seen(m.member(s.addr), now)) || changed
+		seen := m.member(s.addr)
+		seen.ServiceNames = n.serviceNames(s)
+		changed = n.report(state.seen(seen, now)) || changed
 	}
 	return changed
+}
+
+// serviceNames returns the services in the certificate that signed the metadata of an event. It
+// does not use the newest proof of the instance, which an older copy of its metadata can replace.
+func (n *Node) serviceNames(of event) identity.ServiceNames {
+	switch {
+	case n.proofs == nil:
+		return ""
+	case of.name == n.delegate.self:
+		return n.cfg.Identity.Claims().Services
+	}
+	key, _ := signer(of.meta[len(of.meta)-MaxSignature:]) // prove has checked its length
+	return n.proofs.serviceNames(key)
 }
 
 // report logs and counts the changes of the table.

@@ -162,6 +162,16 @@ func (p *proofs) chain(key keyID) [][]byte {
 	return nil
 }
 
+// serviceNames returns the services that a certificate names, none if it is not known.
+func (p *proofs) serviceNames(key keyID) identity.ServiceNames {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c, known := p.certificates[key]; known {
+		return c.Claims.Services
+	}
+	return ""
+}
+
 // addr returns the gossip address that an instance signed, empty if it is not proven.
 func (p *proofs) addr(instance string) string {
 	p.mu.Lock()

@@ -32,6 +32,8 @@ type ServiceSummary struct {
 	Endpoints int    `json:"endpoints"`
 	Range     int    `json:"range"`
 	InFlight  int64  `json:"in_flight"`
+	// Refused are the workers whose offers this relay does not use, with the reason.
+	Refused map[string]string `json:"refused,omitempty"`
 }
 
 // Service is the answer to GET /api/v1/services/{name}.
@@ -395,6 +397,8 @@ type Explanation struct {
 	Plan *ExplainedPlan `json:"plan,omitempty"`
 	// Worker is set if the request names a worker.
 	Worker *ExplainedWorker `json:"worker,omitempty"`
+	// Refused are the workers whose offers this relay does not use, with the reason.
+	Refused map[string]string `json:"refused,omitempty"`
 	// Drawing shows the rings in which this relay has a part; empty if it forwards.
 	Drawing string `json:"drawing,omitempty"`
 }

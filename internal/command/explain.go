@@ -74,6 +74,9 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 		}
 		row("computed", "%s", p.Computed.UTC().Format(time.RFC3339))
 	}
+	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
+		row("refused", "worker %s: %s", worker, a.Refused[worker])
+	}
 	if x := a.Worker; x != nil {
 		fmt.Fprintln(w)
 		row("worker", "%s, %s", x.Worker, x.Offer)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,6 +58,10 @@ func ServicesCommand() *cobra.Command {
 
 func servicesTable(out io.Writer, a *api.Services, style tableStyle) error {
 	columns := []string{"SERVICE", "ROLE", ">ENDPOINTS", ">READY", ">RELAYS", ">RANGE", ">IN FLIGHT", ">REQUESTS"}
+	refuses := slices.ContainsFunc(a.Services, func(s api.ListedService) bool { return len(s.Refused) > 0 })
+	if refuses {
+		columns = append(columns, ">REFUSED")
+	}
 	if style.wide {
 		columns = append(columns, "PLACES")
 	}
@@ -71,6 +76,9 @@ func servicesTable(out io.Writer, a *api.Services, style tableStyle) error {
 			requests = fmt.Sprint(s.Requests)
 		}
 		row := []any{s.Service, s.Role, fmt.Sprint(s.Endpoints), ready, fmt.Sprint(s.Relays), fmt.Sprint(s.Range), fmt.Sprint(s.InFlight), requests}
+		if refuses {
+			row = append(row, fmt.Sprint(len(s.Refused)))
+		}
 		if style.wide {
 			row = append(row, s.RangeText)
 		}
@@ -95,6 +103,9 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	out := leftOut(a)
 	if len(out) > 0 {
 		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
+	}
+	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
+		fmt.Fprintf(&b, "\nrefused    worker %s: %s", printable(worker, a.Refused[worker])...)
 	}
 	fmt.Fprintf(&b, "\nin flight  %d\npolicy     %s\n\n", a.InFlight, node.Printable(policyText(a.Policy)))
 	if _, err := io.WriteString(w, b.String()); err != nil {

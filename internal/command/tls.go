@@ -48,7 +48,8 @@ func TLSCommand(process string) *cobra.Command {
 		return true
 	})
 	root.Long = "Every member and client proves by its certificate who it is: role, cluster,\n" +
-		"environment, datacenter and node are URI names in it. These commands make an\n" +
+		"environment, datacenter and node are URI names in it, and the services that a worker\n" +
+		"may offer. These commands make an\n" +
 		"authority and such certificates; any other authority that writes the same names\n" +
 		"serves as well. Files are never overwritten."
 	return root
@@ -103,6 +104,7 @@ func certificateCommand() *cobra.Command {
 	set := settings.New("tls cert create", "RINGWAY_CERT_CREATE")
 	var claims identity.Claims
 	var ca, out string
+	var services []string
 	days, keys := certDays, identity.Ed25519
 	required := func(target *string, name, usage string) {
 		settings.String(set, target, settings.Spec{Name: name, Required: true, Usage: usage}, nameRule)
@@ -113,14 +115,22 @@ func certificateCommand() *cobra.Command {
 	required(&claims.Cluster, "cluster", "cluster it belongs to")
 	required(&claims.Environment, "environment", "environment it belongs to")
 	settings.String(set, &claims.Datacenter, settings.Spec{Name: "datacenter", Usage: "datacenter it is in; empty: the certificate names none"}, nameRule)
+	settings.Strings(set, &services, settings.Spec{Name: "service", Placeholder: "NAME",
+		Usage: "service that the worker may offer, or a prefix such as api-*, or * for all; without any the certificate names none; may be repeated"})
 	settings.Int(set, &days, settings.Spec{Name: "days", Usage: "days that it lasts, within the life of the authority"}, settings.Between(1, mostDays))
 	settings.Enum(set, &keys, settings.Spec{Name: "key-type", Usage: "type of its key; a browser that opens the admin address of its holder needs ecdsa-p256"}, identity.Ed25519, identity.ECDSAP256)
 	settings.String(set, &out, settings.Spec{Name: "out", Required: true, Placeholder: "PREFIX|DIR/", Usage: "where to write: PREFIX.crt and PREFIX.key, or NODE.crt and NODE.key in a directory"})
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
+		var err error
+		if claims.Services, err = identity.ParseServiceNames(services...); err != nil {
+			problems = append(problems, settings.Problem{Setting: "service", Reason: err.Error(), Allowed: "names of services, such as billing or api-*"})
+		} else if claims.Services != "" && claims.Role != identity.RoleWorker {
+			problems = append(problems, settings.Problem{Setting: "service", Related: []string{"role"}, Reason: "only workers offer services", Allowed: "--role worker"})
+		}
 		if out != "" && claims.Node != "" {
 			files := pairAt(out, claims.Node)
-			problems = taken("out", out, files.cert, files.key)
+			problems = append(problems, taken("out", out, files.cert, files.key)...)
 		}
 		if ca != "" {
 			a, err := loadAuthority(ca)
@@ -136,7 +146,8 @@ func certificateCommand() *cobra.Command {
 	})
 	return verb(&cobra.Command{
 		Use: "create", Short: "issue a certificate", Args: cobra.NoArgs,
-		Example: "  relay tls cert create --ca ca --role relay --node relay-1 --cluster shop --environment prod --out certs/",
+		Example: "  relay tls cert create --ca ca --role relay --node relay-1 --cluster shop --environment prod --out certs/\n" +
+			"  relay tls cert create --ca ca --role worker --node worker-1 --service billing --cluster shop --environment prod --out certs/",
 	}, set, func(stdout io.Writer, _ []string) error {
 		a, err := loadAuthority(ca)
 		if err != nil {
@@ -150,10 +161,19 @@ func certificateCommand() *cobra.Command {
 		if err := files.write(cert, key); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(stdout, "holder       %s, until %s\ncertificate  %s\nkey          %s\ntrust        %s\n",
-			claims, time.Now().Add(time.Duration(days)*day).UTC().Format(time.DateOnly), files.cert, files.key, filepath.Join(ca, authorityCert))
+		_, err = fmt.Fprintf(stdout, "holder       %s, until %s\n%scertificate  %s\nkey          %s\ntrust        %s\n",
+			claims, time.Now().Add(time.Duration(days)*day).UTC().Format(time.DateOnly), servicesLine("services     ", claims), files.cert, files.key, filepath.Join(ca, authorityCert))
 		return err
 	})
+}
+
+// servicesLine returns the line about the services that a certificate names, empty if it names
+// none.
+func servicesLine(head string, claims identity.Claims) string {
+	if claims.Services == "" {
+		return ""
+	}
+	return head + strings.Join(claims.Services.List(), " ") + "\n"
 }
 
 func loadAuthority(dir string) (*identity.Authority, error) {
@@ -295,10 +315,10 @@ func writeInfos(out io.Writer, infos []fileInfo) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		holder := info.Problem
+		holder, services := info.Problem, ""
 		switch {
 		case info.Claims != nil:
-			holder = info.Claims.String()
+			holder, services = info.Claims.String(), servicesLine("services\t", *info.Claims)
 		case info.Authority:
 			holder = fmt.Sprintf("authority %q", info.Subject)
 		}
@@ -309,8 +329,8 @@ func writeInfos(out io.Writer, infos []fileInfo) error {
 		case identity.Expired:
 			validity += " " + days(-info.Remaining()) + " ago"
 		}
-		fmt.Fprintf(w, "file\t%s\nholder\t%s\nvalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
-			info.File, holder, validity, info.NotBefore.Format(time.RFC3339), info.NotAfter.Format(time.RFC3339),
+		fmt.Fprintf(w, "file\t%s\nholder\t%s\n%svalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
+			info.File, holder, services, validity, info.NotBefore.Format(time.RFC3339), info.NotAfter.Format(time.RFC3339),
 			info.Issuer, info.Key, info.Serial, info.Fingerprint)
 	}
 	return w.Flush()

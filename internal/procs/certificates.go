@@ -26,6 +26,7 @@ type Security struct {
 type Claims struct {
 	Role, Node string
 	Cluster    string // default: that of the Security
+	Services   string // that a worker may offer, separated by commas; default: it names none
 }
 
 // SecurityConfig configures NewSecurity.
@@ -82,8 +83,12 @@ func (s *Security) Generate(name string) (string, error) {
 
 // Certificate creates prefix.crt and prefix.key.
 func (s *Security) Certificate(c Claims, authority, prefix string) error {
-	_, err := s.relay("tls", "cert", "create", "--ca", s.Path(authority), "--role", c.Role, "--node", c.Node,
-		"--cluster", cmp.Or(c.Cluster, s.cluster), "--environment", s.environment, "--days", "30", "--out", s.Path(prefix))
+	args := []string{"tls", "cert", "create", "--ca", s.Path(authority), "--role", c.Role, "--node", c.Node,
+		"--cluster", cmp.Or(c.Cluster, s.cluster), "--environment", s.environment, "--days", "30", "--out", s.Path(prefix)}
+	if c.Services != "" {
+		args = append(args, "--service", c.Services)
+	}
+	_, err := s.relay(args...)
 	return err
 }
 

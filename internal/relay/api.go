@@ -2,7 +2,9 @@ package relay
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,7 +60,12 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 		name := req.PathValue("name")
 		s, ok := r.Routes.Service(name)
 		if !ok {
-			node.WriteError(w, http.StatusNotFound, fmt.Sprintf("no worker offers or recently offered the service %.80q", name))
+			text := fmt.Sprintf("no worker offers or recently offered the service %.80q", name)
+			if refused := r.refusedByRules()[name]; len(refused) > 0 {
+				worker := slices.Min(slices.Collect(maps.Keys(refused)))
+				text = fmt.Sprintf("the offers of the service %.80q are refused (%d), that of worker %s because of %s", name, len(refused), worker, refused[worker])
+			}
+			node.WriteError(w, http.StatusNotFound, text)
 			return
 		}
 		serve(w, req, s)
@@ -67,12 +74,41 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 
 func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
 	answer := api.Services{Relay: r.cfg.Membership.ID, Services: []api.ListedService{}}
+	byRules := r.refusedByRules()
 	for _, s := range r.Routes.Services() {
 		listed := list(s)
+		listed.Refused = refused(s, byRules)
 		listed.Requests = r.Metrics.Requests(s)
 		answer.Services = append(answer.Services, listed)
 	}
 	node.WriteJSON(w, http.StatusOK, answer)
+}
+
+// refusedByRules returns, by service and worker, why offers are refused before they enter a
+// route. The catalogue lists a bounded number of them.
+func (r *Relay) refusedByRules() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, refusal := range r.Catalogue.View().Refused() {
+		for _, service := range refusal.Services {
+			if out[service] == nil {
+				out[service] = map[string]string{}
+			}
+			out[service][refusal.Worker] = refusal.Text
+		}
+	}
+	return out
+}
+
+// refused returns the workers whose offers of a service this relay does not use, with the
+// reason; nil if there are none.
+func refused(s *routing.Service, byRules map[string]map[string]string) map[string]string {
+	inRoute := s.Route().Refused
+	if len(byRules[s.Name]) == 0 {
+		return inRoute
+	}
+	out := maps.Clone(byRules[s.Name])
+	maps.Copy(out, inRoute)
+	return out
 }
 
 func list(s *routing.Service) api.ListedService {
@@ -116,6 +152,7 @@ func (r *Relay) describe(s *routing.Service) api.Service {
 		d.RangeText = rangeText(route.Plan, route.Index)
 		d.RelaysRaised = route.Votes.RelaysRaised(r.Routes.Agreed().Minimums.PeersPerWorker)
 	}
+	d.Refused = refused(s, r.refusedByRules())
 	if !route.Affine() {
 		d.Forwarding, d.Peers = describeForwarding(s)
 		return d

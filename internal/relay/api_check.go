@@ -85,7 +85,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")
 	}
-	f := &check.Fleet{Now: time.Now(), Addresses: map[string]string{}}
+	f := &check.Fleet{Now: time.Now(), Addresses: map[string]string{}, NamesRequired: r.cfg.Rules.RequireServiceNames}
 	var asked []membership.Member // relays and gates, those that vanished last
 	var workers []membership.Member
 	for _, m := range snapshot.Members() {
@@ -94,6 +94,11 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		case m.ID == r.cfg.Membership.ID:
 		case m.Role == identity.RoleWorker:
 			workers = append(workers, m)
+			if m.ServiceNames == "" {
+				f.Nameless = append(f.Nameless, m.ID)
+			} else {
+				f.Named++
+			}
 		case m.Role.Relays():
 			asked = append(asked, m)
 		}

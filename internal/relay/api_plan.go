@@ -183,7 +183,8 @@ func rangeText(plan *affinity.Plan, index int) string {
 
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
-	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
+	refused := refused(s, r.refusedByRules())
+	a := api.Explanation{Refused: refused, Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = r.explainPlan(route)
@@ -201,6 +202,9 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 		if a.Worker, err = r.explainWorker(req.Context(), s, worker); err != nil {
 			node.WriteError(w, http.StatusServiceUnavailable, err.Error())
 			return
+		}
+		if a.Worker == nil && refused[worker] != "" {
+			a.Worker = &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: refused[worker], Offer: "refused", Link: peering.None.String()}
 		}
 		if a.Worker == nil {
 			node.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
@@ -251,7 +255,7 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 	}
 	endpoint := route.Endpoints[at]
 	if route.Plan != nil && !planned && endpoint.State == advertise.Ready && s.Choice().Spec.Name == strategy.Slots {
-		x.Reason = fmt.Sprintf("strategy slots uses the highest version of %s only, and %s offers version %q", s.Name, worker, endpoint.Version)
+		x.Reason = fmt.Sprintf("strategy slots uses only version %q of %s, the highest that more than half of the workers have or exceed, and %s offers version %q", route.Version, s.Name, worker, endpoint.Version)
 	}
 	x.Address, x.Offer = endpoint.Address, string(endpoint.State)
 	if endpoint.Unreachable {

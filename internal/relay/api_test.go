@@ -162,24 +162,24 @@ func TestAWorkerOfAnOlderVersionIsExplained(t *testing.T) {
 	r := f.relay(func(*Settings) {})
 	backend := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(backend.Close)
-	for id, version := range map[string]string{"w1": "v1.9", "w2": "v1.10"} {
+	for id, version := range map[string]string{"w1": "v1.9", "w2": "v1.10", "w3": "v1.10"} {
 		f.worker(id, advertise.Service{Name: "echo", Address: backend.Listener.Addr().String(), Version: version, Slots: 4, Selection: "slots"})
 	}
 	var a api.Explanation
 	r.await(t, "the older one is out of the plan", func() bool {
 		a = api.Explanation{}
 		r.api(t, "/api/v1/services/echo/explain?worker=w1", &a)
-		return a.Worker != nil && strings.Contains(a.Worker.Reason, "highest version")
+		return a.Worker != nil && strings.Contains(a.Worker.Reason, `uses only version "v1.10"`)
 	})
-	if x := a.Worker; x.InRange || x.Offer != "ready" || x.Reason != `strategy slots uses the highest version of echo only, and w1 offers version "v1.9"` {
+	if x := a.Worker; x.InRange || x.Offer != "ready" || x.Reason != `strategy slots uses only version "v1.10" of echo, the highest that more than half of the workers have or exceed, and w1 offers version "v1.9"` {
 		t.Errorf("%+v", x)
 	}
 	var s api.Service
-	if r.api(t, "/api/v1/services/echo", &s); len(s.Peers) != 1 || s.Peers[0].Node != "w2" || s.Peers[0].Limit != 4 || s.Endpoints != 2 {
+	if r.api(t, "/api/v1/services/echo", &s); len(s.Peers) != 2 || s.Peers[0].Node == "w1" || s.Peers[1].Node == "w1" || s.Peers[0].Limit != 4 || s.Endpoints != 3 {
 		t.Errorf("%+v", s)
 	}
 	service, _ := r.Routes.Service("echo")
-	if ring := newRing(service.Route(), "r1"); len(ring.Workers) != 1 || ring.Workers[0].ID != "w2" {
+	if ring := newRing(service.Route(), "r1"); len(ring.Workers) != 2 || ring.Workers[0].ID == "w1" || ring.Workers[1].ID == "w1" {
 		t.Errorf("%+v", ring)
 	}
 }

@@ -254,6 +254,7 @@ func sharedSettings(cfg Config, p *routing.AgreedPlans, keys ingress.Keys) []che
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
 		{Name: "max-services-per-record", Value: fmt.Sprint(cmp.Or(rules.MaxServicesPerRecord, advertise.DefaultMaxServicesPerRecord))},
+		{Name: "require-service-names", Value: fmt.Sprint(rules.RequireServiceNames)},
 	}
 }
 

@@ -65,6 +65,7 @@ type Settings struct {
 	SharedKey, SharedKeyFile string
 
 	MaxServices, NewServicesPerMinute int
+	RequireServiceNames               bool
 	AllowClearText                    []string
 	ServiceServerNames                []string // --service-server-name
 }
@@ -182,6 +183,15 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "most service names that this member accepts; those it knows stay, more are refused; use the same value on all relays"}, settings.AtLeast(1))
 	settings.Int(set, &s.NewServicesPerMinute, settings.Spec{Name: "new-services-per-minute", Group: security,
 		Usage: "names of services not known before that one worker may bring in a minute, after a first --max-services-per-record of them; more wait"}, settings.AtLeast(1))
+	settings.Bool(set, &s.RequireServiceNames, settings.Spec{Name: "require-service-names", Group: security,
+		Usage: "use no offer of a worker whose certificate names no services (tls cert create --service); set it on all relays when relay check lists no such worker any more"})
+	set.Check(func() []settings.Problem {
+		if s.RequireServiceNames && s.TLSCert == "" {
+			return []settings.Problem{{Setting: "require-service-names", Related: []string{"tls-cert"},
+				Reason: "without certificates there are no names of services in them", Allowed: "true with --tls-cert, --tls-key and --tls-ca"}}
+		}
+		return nil
+	})
 	set.Check(func() []settings.Problem {
 		var problems []settings.Problem
 		for _, service := range s.AllowClearText {
@@ -300,6 +310,7 @@ func (s *Settings) skip() map[string][]string {
 func (s *Settings) rules() advertise.Rules {
 	rules := s.Rules()
 	rules.MaxServices, rules.NewServicesPerMinute = s.MaxServices, s.NewServicesPerMinute
+	rules.RequireServiceNames = s.RequireServiceNames
 	return rules
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/worker/sidecar"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // defaultSidecarPort is used with the host of the gossip address, which relays can reach.
@@ -32,8 +33,9 @@ func (s *Settings) SidecarAddress() string {
 // rules for these addresses.
 type reach struct {
 	rules   advertise.Rules
-	gossip  string // the address at which other members reach this one; empty: not known yet
-	sidecar string // the address of the sidecar, empty without one
+	gossip  string                // the address at which other members reach this one; empty: not known yet
+	sidecar string                // the address of the sidecar, empty without one
+	names   identity.ServiceNames // of the certificate, empty while it is not read
 }
 
 // reach returns the reach of the settings for the address of gossip that others use.
@@ -45,10 +47,14 @@ func (s *Settings) reach(gossip string) reach {
 	return r
 }
 
-// check finds the services that other members could not use at the announced addresses.
+// check finds the services that other members could not use at the announced addresses, or
+// would refuse.
 func (r reach) check(services []Service) error {
 	var problems []error
 	for _, s := range services {
+		if err := r.rules.CheckServiceName(s.Name, r.names); err != nil {
+			problems = append(problems, err)
+		}
 		address := s.Address
 		if r.sidecar != "" {
 			address = r.sidecar

@@ -97,5 +97,9 @@ func (a *Agent) replace(configured []Service, err error) (api.WorkerReload, erro
 
 // reach returns the reach of this agent.
 func (a *Agent) reach() reach {
-	return reach{rules: a.cfg.Rules, gossip: a.members.Addr(), sidecar: a.SidecarAddr()}
+	r := reach{rules: a.cfg.Rules, gossip: a.members.Addr(), sidecar: a.SidecarAddr()}
+	if source := a.cfg.Membership.Identity; source != nil {
+		r.names = source.Claims().Services
+	}
+	return r
 }

@@ -20,6 +20,7 @@ const (
 	kindEnvironment = "env"
 	kindDatacenter  = "dc"
 	kindNode        = "node"
+	kindService     = "service"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 	maxName   = 63
 	nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	// maxURIs limits the work, and the size of the error, that one hostile certificate can cause.
-	// An honest certificate has five.
+	// An honest certificate has five, and at most maxServiceNames of services.
 	maxURIs = 32
 )
 
@@ -42,6 +43,14 @@ type Claims struct {
 	Datacenter string `json:"datacenter,omitempty"`
 	// Node is the stable id of the member.
 	Node string `json:"node"`
+	// Services are those that a worker may offer; in another role they have no effect.
+	Services ServiceNames `json:"services,omitempty"`
+}
+
+// holder returns the claims that a renewed certificate cannot change without a restart.
+func (c Claims) holder() Claims {
+	c.Services = ""
+	return c
 }
 
 // claimsError lists all problems of the claims of one certificate.
@@ -53,7 +62,7 @@ type claimsError struct {
 // Error lists all problems in one line.
 func (e *claimsError) Error() string {
 	return "the certificate does not identify its holder: " + strings.Join(e.Problems, "; ") +
-		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, and ringway://dc/… at most once)"
+		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, ringway://dc/… at most once, and any number of ringway://service/…)"
 }
 
 // FromCertificate reads the claims of a certificate. It does not check the signature or the
@@ -69,18 +78,25 @@ func FromCertificate(cert *x509.Certificate) (Claims, error) {
 // environment and node and at most one datacenter are required. An unknown kind is refused
 // as well, because a misspelt datacenter must not count as none.
 func fromURIs(uris []*url.URL) (Claims, error) {
-	var problems []string
+	var problems, services []string
 	found := make(map[string]string, 5)
 	ours := 0
 	for _, u := range uris {
 		if u == nil || !strings.EqualFold(u.Scheme, scheme) {
 			continue
 		}
+		kind, value, err := splitClaim(u)
+		if kind == kindService && err == nil {
+			if services = append(services, value); len(services) > maxServiceNames {
+				problems = append(problems, fmt.Sprintf("more than %d services", maxServiceNames))
+				break
+			}
+			continue
+		}
 		if ours++; ours > maxURIs {
 			problems = append(problems, fmt.Sprintf("more than %d %s:// names", maxURIs, scheme))
 			break
 		}
-		kind, value, err := splitClaim(u)
 		if err != nil {
 			problems = append(problems, err.Error())
 			if kind != "" && found[kind] == "" {
@@ -102,9 +118,10 @@ func fromURIs(uris []*url.URL) (Claims, error) {
 	if len(problems) > 0 {
 		return Claims{}, &claimsError{Problems: problems}
 	}
+	names, _ := ParseServiceNames(services...) // cannot fail: each was checked, and their number too
 	return Claims{
 		Role: Role(found[kindRole]), Cluster: found[kindCluster], Environment: found[kindEnvironment],
-		Datacenter: found[kindDatacenter], Node: found[kindNode],
+		Datacenter: found[kindDatacenter], Node: found[kindNode], Services: names,
 	}, nil
 }
 
@@ -114,15 +131,21 @@ func splitClaim(u *url.URL) (kind, value string, err error) {
 	value = strings.TrimPrefix(u.Path, "/")
 	// The URI must be exactly in canonical form: without port, user, query, fragment, escapes or
 	// a second path element that another reader could interpret differently.
-	canonical := url.URL{Scheme: scheme, Host: u.Host, Path: "/" + value}
+	canonical := claimURI(u.Host, value)
 	wrong := func(why string) error { return fmt.Errorf("%.120q: %s", u.String(), why) }
 	switch u.Host {
-	case kindRole, kindCluster, kindEnvironment, kindDatacenter, kindNode:
+	case kindRole, kindCluster, kindEnvironment, kindDatacenter, kindNode, kindService:
 	default:
-		return "", "", wrong("unknown kind of name; known are role, cluster, env, dc and node")
+		return "", "", wrong("unknown kind of name; known are role, cluster, env, dc, node and service")
 	}
 	if u.String() != canonical.String() || u.Path != canonical.Path {
 		return u.Host, "", wrong("malformed; the form is " + scheme + "://" + u.Host + "/VALUE")
+	}
+	if u.Host == kindService {
+		if checkServiceName(value) != nil {
+			return u.Host, "", wrong("allowed are " + serviceNameRule)
+		}
+		return u.Host, value, nil
 	}
 	if CheckName(value) != nil {
 		return u.Host, "", wrong("allowed are " + NameRule)
@@ -167,7 +190,17 @@ func (c Claims) validate() error {
 			errs = append(errs, fmt.Errorf("%s %w", f.name, err))
 		}
 	}
+	if again, err := ParseServiceNames(c.Services.List()...); err != nil {
+		errs = append(errs, fmt.Errorf("service %w", err))
+	} else if again != c.Services {
+		errs = append(errs, fmt.Errorf("services %.80q: use ParseServiceNames, which sorts them", string(c.Services)))
+	}
 	return errors.Join(errs...)
+}
+
+// claimURI returns ringway://kind/value. The raw path keeps '*', which package url would escape.
+func claimURI(kind, value string) *url.URL {
+	return &url.URL{Scheme: scheme, Host: kind, Path: "/" + value, RawPath: "/" + value}
 }
 
 // uris returns the URI names of a certificate with these claims. Call validate first.
@@ -178,8 +211,11 @@ func (c Claims) uris() []*url.URL {
 		{kindDatacenter, c.Datacenter}, {kindNode, c.Node},
 	} {
 		if p[1] != "" {
-			uris = append(uris, &url.URL{Scheme: scheme, Host: p[0], Path: "/" + p[1]})
+			uris = append(uris, claimURI(p[0], p[1]))
 		}
+	}
+	for _, name := range c.Services.List() {
+		uris = append(uris, claimURI(kindService, name))
 	}
 	return uris
 }

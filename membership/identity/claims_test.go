@@ -74,6 +74,19 @@ func TestAnythingButExactlyOneOfEachIsRefused(t *testing.T) {
 		"space":                   {instead("node", "ringway://node/a%20b"), "allowed are 1 to 63"},
 		"letters of elsewhere":    {instead("node", "ringway://node/ä"), "allowed are 1 to 63"},
 		"nothing":                 {nil, "no role; no cluster; no env; no node"},
+		"services":                {with("ringway://service/billing", "ringway://service/api-*", "ringway://service/*", "ringway://service/billing"), ""},
+		"no service":              {with("ringway://service/"), "allowed are the name of a service"},
+		"two wildcards":           {with("ringway://service/**"), "allowed are the name of a service"},
+		"a wildcard in front":     {with("ringway://service/*-api"), "allowed are the name of a service"},
+		"a wildcard inside":       {with("ringway://service/a*b"), "allowed are the name of a service"},
+		"an escaped wildcard":     {with("ringway://service/%2A"), "malformed"},
+		"a list of services":      {with("ringway://service/a,b"), "allowed are the name of a service"},
+		"a service of dots":       {with("ringway://service/.."), "allowed are the name of a service"},
+		"a service of elements":   {with("ringway://service/a/b"), "allowed are the name of a service"},
+		"a service and a query":   {with("ringway://service/a?b"), "malformed"},
+		"a service and a port":    {with("ringway://service:1/a"), "unknown kind"},
+		"misspelt services":       {with("ringway://services/a"), "unknown kind"},
+		"too many services":       {with(strings.Split(strings.Repeat("ringway://service/a ", 33), " ")[:33]...), "more than 32 services"},
 		"far too many":            {with(strings.Split(strings.Repeat("ringway://dc/fra ", 100), " ")[:100]...), "more than 32"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +135,7 @@ func anyClaims(t *rapid.T) Claims {
 	return Claims{
 		Role: rapid.SampledFrom(Roles()).Draw(t, "role"), Cluster: value.Draw(t, "cluster"), Environment: value.Draw(t, "env"),
 		Datacenter: rapid.OneOf(rapid.Just(""), value).Draw(t, "dc"), Node: value.Draw(t, "node"),
+		Services: anyServiceNames(t),
 	}
 }
 
@@ -148,8 +162,8 @@ func TestValidClaimsSurviveACertificate(t *testing.T) {
 }
 
 func TestClaimsThatNoMemberWouldAcceptAreNotIssued(t *testing.T) {
-	_, _, err := newAuthority(t).Issue(Claims{Role: "boss", Cluster: "a b", Datacenter: "ü"}, 1e9)
-	for _, want := range []string{`role "boss"`, `cluster "a b"`, `environment ""`, `datacenter "ü"`, `node ""`} {
+	_, _, err := newAuthority(t).Issue(Claims{Role: "boss", Cluster: "a b", Datacenter: "ü", Services: "a*b"}, 1e9)
+	for _, want := range []string{`role "boss"`, `cluster "a b"`, `environment ""`, `datacenter "ü"`, `node ""`, `service "a*b"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not name %s", err, want)
 		}
@@ -171,6 +185,9 @@ func FuzzClaimsFromCertificate(f *testing.F) {
 	a := newAuthority(f)
 	f.Add(a.forge(f, claimsOf(RoleGate, "g"), nil).Certificate[0])
 	f.Add(a.forge(f, Claims{Role: "boss"}, nil).Certificate[0])
+	worker := claimsOf(RoleWorker, "w")
+	worker.Services = "*,api-*,billing"
+	f.Add(a.forge(f, worker, nil).Certificate[0])
 	f.Add(a.cert.Raw)
 	f.Add([]byte{0x30, 0x82})
 	f.Fuzz(func(t *testing.T, der []byte) {
@@ -187,6 +204,7 @@ func FuzzClaimsFromCertificate(f *testing.F) {
 func FuzzClaimsFromURIs(f *testing.F) {
 	f.Add("ringway://role/relay\nringway://cluster/a\nringway://env/b\nringway://node/c")
 	f.Add("ringway://role/relay\nringway://cluster/a\nringway://env/b\nringway://node/c\nringway://dc/d\nspiffe://x/y")
+	f.Add("ringway://role/worker\nringway://cluster/a\nringway://env/b\nringway://node/c\nringway://service/api-*\nringway://service/*\nringway://service/x")
 	f.Add("ringway://role/%72elay\nringway:///\nringway:x\nringway://node/a/../b")
 	f.Fuzz(func(t *testing.T, text string) {
 		var us []*url.URL

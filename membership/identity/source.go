@@ -126,8 +126,8 @@ func (s *Source) register() {
 	})
 }
 
-// Claims returns the identity of this process. It never changes: a reload refuses a
-// certificate with other claims.
+// Claims returns the identity of this process. A reload changes only its services: it refuses
+// a certificate that differs in any other claim.
 func (s *Source) Claims() Claims { return s.current.Load().claims }
 
 // Info describes the certificate in use.
@@ -226,7 +226,7 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 			m, err = again.parse(s.cfg.Now())
 		}
 	}
-	if err == nil && m.claims != old.claims {
+	if err == nil && m.claims.holder() != old.claims.holder() {
 		err = fmt.Errorf("the new certificate is for another identity (%s, ours is %s): restart to take it", m.claims, old.claims)
 	}
 	if err == nil {

@@ -60,6 +60,11 @@ type Config struct {
 	// The strategies closest and farthest still connect, to measure. Default: RoundTrip works.
 	PickOnly bool
 
+	// RequireServiceNames uses no endpoint of a worker whose certificate names no services, as
+	// --require-service-names of the binary does. All relays and routers of a cluster must have
+	// the same. Default: the services of a certificate are held against it if it names some.
+	RequireServiceNames bool
+
 	// RequestTimeout bounds the time until the response to a request begins, for all attempts
 	// together, unless the workers of a service advertise another one. The deadline of a
 	// request's context shortens it. Default 30 s.
@@ -119,6 +124,9 @@ func New(cfg Config) (*Router, error) {
 	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes:
 		return nil, fmt.Errorf("router: Endpoints %d of the %s %q: give an observer 1 or more, 0 for the default of %d; the plan decides for other roles", cfg.Endpoints, member.Role, member.ID, defaultEndpoints)
 	}
+	if cfg.RequireServiceNames && member.Identity == nil {
+		return nil, fmt.Errorf("router: RequireServiceNames, and the node %q has no certificate, so none is checked: give it an Identity", member.ID)
+	}
 	cfg.Endpoints = cmp.Or(cfg.Endpoints, defaultEndpoints)
 	for name, limit := range map[string]time.Duration{"RequestTimeout": cfg.RequestTimeout, "AttemptTimeout": cfg.AttemptTimeout, "DrainTimeout": cfg.DrainTimeout} {
 		if limit < 0 {
@@ -166,6 +174,7 @@ func (r *Router) build() error {
 	}
 	of := core.Config{
 		Node: cfg.Node, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Rules: advertise.Rules{RequireServiceNames: cfg.RequireServiceNames},
 		// Other relays ask this one for the key, and do not make one while it may have one. Without
 		// a certificate and a gossip key the cluster is one in clear text.
 		SharedKey: ingress.KeeperConfig{Insecure: true},

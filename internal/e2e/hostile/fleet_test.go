@@ -41,7 +41,9 @@ type fleetConfig struct {
 	Relays, Workers int
 	// RelayArgs are added to those of every relay.
 	RelayArgs []string
-	// Offer is added to the service of every worker, as in ";tag=blue".
+	// Services are those in the certificates of the workers. Default: they name none.
+	Services string
+	// Offer is added to the service of every worker, as in ";version=v2".
 	Offer string
 	// Advertised returns the gossip address that r1 announces to the others, where it is not the
 	// one it listens on.
@@ -66,6 +68,10 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		f.Seeds[0] = cfg.Advertised(f.Seeds[0])
 	}
 	for n := range cfg.Workers {
+		claims := procs.Claims{Role: "worker", Node: fmt.Sprintf("w%d", n+1), Services: cfg.Services}
+		if err := f.Security.Issue(claims); err != nil {
+			t.Fatal(err)
+		}
 		f.servers = append(f.servers, startService(t, f.Worker(fmt.Sprintf("w%d", n+1)).ID))
 	}
 	if cfg.Before != nil {

@@ -37,10 +37,24 @@ type turncoat struct {
 // own is the service that a turncoat offers honestly.
 const own = "own"
 
-func startTurncoat(t *testing.T, f *fleet) *turncoat {
+// startTurncoat takes a worker over whose certificate names these services; without any, as those
+// of older fleets. It waits until the fleet answers its own service.
+func startTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
+	t.Helper()
+	c := launchTurncoat(t, f, services...)
+	for _, r := range f.Relays {
+		procs.Await(t, "the turncoat's own service is answered through "+r.ID, func() bool {
+			status, body := f.ask(r, own, http.MethodGet, "/")
+			return status == http.StatusOK && body == c.id
+		})
+	}
+	return c
+}
+
+func launchTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 	t.Helper()
 	c := &turncoat{id: "turncoat", host: "127.0.3.1"}
-	if err := f.Security.Issue(procs.Claims{Role: "worker", Node: c.id}); err != nil {
+	if err := f.Security.Issue(procs.Claims{Role: "worker", Node: c.id, Services: strings.Join(services, ",")}); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -79,12 +93,6 @@ func startTurncoat(t *testing.T, f *fleet) *turncoat {
 		t.Fatal(err)
 	}
 	running.Go(func() { _ = c.catalogue.Run(ctx) })
-	for _, r := range f.Relays {
-		procs.Await(t, "the turncoat's own service is answered through "+r.ID, func() bool {
-			status, body := f.ask(r, own, http.MethodGet, "/")
-			return status == http.StatusOK && body == c.id
-		})
-	}
 	return c
 }
 

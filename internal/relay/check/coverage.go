@@ -251,3 +251,29 @@ func offersRefused(f *Fleet) (found []api.Finding) {
 }
 
 func fineOffers(f *Fleet) string { return "all offers of workers are used" }
+
+// serviceNames checks that the certificates of all workers name services, if some do. Where
+// names are required, offersUsed reports the others.
+func serviceNames(f *Fleet) []api.Finding {
+	if f.NamesRequired || f.Named == 0 || len(f.Nameless) == 0 {
+		return nil
+	}
+	all := f.Named + len(f.Nameless)
+	return []api.Finding{{
+		Status: api.Warning, Subject: f.Nameless[0],
+		Text:   fmt.Sprintf("the certificates of %d of %s name no services, and may offer any: %s", len(f.Nameless), plural(all, "worker", "workers"), list(f.Nameless)),
+		Cause:  "they were issued before the fleet named services in certificates, or by hand",
+		Remedy: "issue them with `tls cert create --service NAME`; when this list is empty, set --require-service-names on all relays",
+		Page:   page("endpoints-left-out"),
+	}}
+}
+
+func fineServiceNames(f *Fleet) string {
+	switch {
+	case f.NamesRequired:
+		return "only workers whose certificates name services may offer them"
+	case f.Named == 0:
+		return "no certificate names services: every worker may offer any"
+	}
+	return fmt.Sprintf("the certificates of %s name services; --require-service-names on all relays refuses workers without", plural(f.Named, "worker", "workers"))
+}

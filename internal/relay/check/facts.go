@@ -208,6 +208,11 @@ type Fleet struct {
 	Services []Service
 	// Refused is what workers offer and this relay does not use.
 	Refused []advertise.Refusal
+	// Named is how many workers have a certificate that names services; Nameless are the others.
+	// NamesRequired reports whether this relay refuses the offers of these.
+	Named         int
+	Nameless      []string
+	NamesRequired bool
 	// Pings are the results of the members that were asked over UDP.
 	Pings []Ping
 	// Keys are the gossip keys of the workers that were asked.

@@ -28,6 +28,7 @@ var checks = []oneCheck{
 	{"services-agree", servicesAgree, fineServices},
 	{"advertised-agree", advertisedAgree, fineAdvertised},
 	{"offers-used", offersUsed, fineOffers},
+	{"service-names", serviceNames, fineServiceNames},
 	{"view-trusted", viewTrusted, fineTrusted},
 	{"unproven", unproven, fineUnproven},
 	{"coverage", coverage, fineCoverage},

@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -100,8 +102,9 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	vanished, planned.graceOver = planned.grace.Update(present, now)
 	if spec.Name == strategy.Slots {
 		// All relays plan with the same workers. If each range decided separately, a relay
-		// whose range lacks the highest version would use another version.
-		present, vanished = ofHighestVersion(present, vanished)
+		// whose range lacks that version would use another version.
+		next.Version = majorityVersion(present)
+		present, vanished = ofVersion(next.Version, present), ofVersion(next.Version, vanished)
 	}
 	workers := unversioned(present)
 	absent.Workers = unversioned(vanished)
@@ -185,14 +188,35 @@ func mostlyTCP(endpoints []*advertise.Endpoint) bool {
 	return 2*tcp > len(endpoints)
 }
 
-// ofHighestVersion returns the workers of the highest version that is present.
-func ofHighestVersion(present, vanished []versioned) (highest, gone []versioned) {
-	if len(present) == 0 {
-		return nil, nil
+// majorityVersion returns the highest version that more than half of the workers have or exceed.
+// A majority decides, as it does for Votes: one worker with a high version must not take the
+// requests of all others. Workers that have vanished have no vote, because all workers of the
+// version before may drain together.
+func majorityVersion(present []versioned) string {
+	workers := map[string]int{} // by version: there are few, and comparing them is slow
+	for _, w := range present {
+		workers[w.version]++
 	}
-	top := slices.MaxFunc(present, func(a, b versioned) int { return strategy.CompareVersions(a.version, b.version) })
-	older := func(w versioned) bool { return strategy.CompareVersions(w.version, top.version) != 0 }
-	return slices.DeleteFunc(present, older), slices.DeleteFunc(slices.Clone(vanished), older)
+	versions := slices.SortedFunc(maps.Keys(workers), func(a, b string) int {
+		return cmp.Or(strategy.CompareVersions(b, a), strings.Compare(a, b))
+	})
+	voters := 0
+	for _, version := range versions {
+		if voters += workers[version]; 2*voters > len(present) {
+			return version
+		}
+	}
+	return ""
+}
+
+// ofVersion returns the workers of a version. Different texts can be the same version.
+func ofVersion(version string, workers []versioned) (of []versioned) {
+	for _, w := range workers {
+		if strategy.CompareVersions(w.version, version) == 0 {
+			of = append(of, w)
+		}
+	}
+	return of
 }
 
 func unversioned(workers []versioned) []affinity.Worker {

@@ -77,6 +77,9 @@ type Route struct {
 	// them decide, and the others are left out.
 	TCP bool
 
+	// Version is, with the strategy slots, the version whose workers get the requests.
+	Version string
+
 	// Votes are the advertisements of the workers for the whole service.
 	Votes Votes
 	// Policy is what most of them advertise, field by field.

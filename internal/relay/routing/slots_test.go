@@ -186,7 +186,7 @@ func (c *cluster) versions(newer ...string) {
 	}
 }
 
-func TestTheHighestVersionIsThatOfTheServiceAndNotOfARelaysRange(t *testing.T) {
+func TestAMajorityOfTheServiceAndNotARelaysRangeDecidesOnTheVersion(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 4, 8)
 	var relays []*rig
@@ -216,15 +216,22 @@ func TestTheHighestVersionIsThatOfTheServiceAndNotOfARelaysRange(t *testing.T) {
 		}
 	}
 	c.versions("w3")
-	uses("the one worker of the highest version", "w3")
-	c.versions("w3", "w6")
-	uses("two workers of it", "w3", "w6")
+	uses("one worker of a higher version decides nothing", "w1", "w2", "w4", "w5", "w6", "w7", "w8")
+	c.versions("w1", "w2", "w3", "w6")
+	uses("half of the workers decide nothing", "w4", "w5", "w7", "w8")
+	c.versions("w1", "w2", "w3", "w4", "w6")
+	uses("more than half decide", "w1", "w2", "w3", "w4", "w6")
 	c.stop(c.workers["w3"]) // it keeps its place for an hour
 	delete(c.workers, "w3")
-	uses("the one that is left", "w6")
+	uses("the four of seven that are left decide", "w1", "w2", "w4", "w6")
 	c.stop(c.workers["w6"])
 	delete(c.workers, "w6")
-	uses("all of the version that is now the highest", "w1", "w2", "w4", "w5", "w7", "w8")
+	uses("three of six do not", "w5", "w7", "w8")
+	for _, id := range []string{"w5", "w7", "w8"} { // all at the same time, as when the old ones are drained
+		c.stop(c.workers[id])
+		delete(c.workers, id)
+	}
+	uses("the higher version is alone", "w1", "w2", "w4")
 }
 
 // A report counts the others: the session whose answer brought it is one more.

@@ -1,0 +1,89 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/strategy"
+)
+
+func workersOf(versions ...string) (workers []versioned) {
+	for i, v := range versions {
+		workers = append(workers, versioned{affinity.Worker{ID: fmt.Sprint("w", i)}, v})
+	}
+	return workers
+}
+
+func TestTheVersionIsTheHighestThatAMajorityReaches(t *testing.T) {
+	for _, c := range []struct {
+		versions []string
+		want     string
+	}{
+		{nil, ""},
+		{[]string{"1"}, "1"},
+		{[]string{"1", "999"}, "1"}, // none of two is a majority
+		{[]string{"1", "1", "999"}, "1"},
+		{[]string{"1", "2", "2"}, "2"},
+		{[]string{"1", "1", "2", "2"}, "1"},
+		{[]string{"1", "2", "2", "2"}, "2"},
+		{[]string{"1", "1", "2", "2", "999"}, "2"}, // three of five have 2 or exceed it
+		{[]string{"1", "2", "3"}, "2"},
+		{[]string{"", "", "1"}, ""},
+		{[]string{"", "1", "1"}, "1"},
+		{[]string{"v1.9", "v1.10", "v1.10"}, "v1.10"},
+		{[]string{"1.0-rc1", "1.0", "1.0-rc1"}, "1.0-rc1"},
+	} {
+		if got := majorityVersion(workersOf(c.versions...)); got != c.want {
+			t.Errorf("of %q: %q, want %q", c.versions, got, c.want)
+		}
+	}
+}
+
+func TestOneWorkerAloneNeverDecidesOnTheVersion(t *testing.T) {
+	version := rapid.SampledFrom([]string{"", "1", "1.9", "1.10", "2", "2-rc1"})
+	rapid.Check(t, func(t *rapid.T) {
+		honest := rapid.SliceOfN(version, 1, 12).Draw(t, "honest")
+		got := majorityVersion(workersOf(append(slices.Clone(honest), "999")...))
+		if !slices.Contains(honest, got) {
+			t.Fatalf("one worker with 999 next to %q: %q", honest, got)
+		}
+		alone := majorityVersion(workersOf(honest...))
+		slices.SortFunc(honest, strategy.CompareVersions)
+		// A liar moves the choice by one worker at most.
+		at := slices.IndexFunc(honest, func(v string) bool { return strategy.CompareVersions(v, alone) == 0 })
+		if strategy.CompareVersions(got, honest[max(at-1, 0)]) < 0 {
+			t.Fatalf("%q became %q, among %q", alone, got, honest)
+		}
+		order := rapid.Permutation(honest).Draw(t, "order")
+		if again := majorityVersion(workersOf(order...)); strategy.CompareVersions(again, alone) != 0 {
+			t.Fatalf("%q in another order: %q, before %q", order, again, alone)
+		}
+	})
+}
+
+// A slow reference: of all versions, the highest for which a count of the workers that have or exceed
+// it is more than half.
+func TestTheVersionAgreesWithACount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		versions := rapid.SliceOfN(rapid.SampledFrom([]string{"", "1", "1.9", "1.10", "2", "3"}), 1, 12).Draw(t, "versions")
+		want, found := "", false
+		for _, v := range versions {
+			voters := 0
+			for _, other := range versions {
+				if strategy.CompareVersions(other, v) >= 0 {
+					voters++
+				}
+			}
+			if 2*voters > len(versions) && (!found || strategy.CompareVersions(v, want) > 0) {
+				want, found = v, true
+			}
+		}
+		if got := majorityVersion(workersOf(versions...)); got != want {
+			t.Fatalf("of %q: %q, want %q", versions, got, want)
+		}
+	})
+}
