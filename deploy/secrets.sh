@@ -36,12 +36,12 @@ cp "$dir/admin.token" "$dir/prometheus/admin.token"
 chmod 755 "$dir/prometheus"
 chmod 644 "$dir/prometheus/admin.token"
 
-member() { # role id
-	local role=$1 id=$2
+member() { # role id [services]
+	local role=$1 id=$2 services=(${3:+--service "$3"})
 	mkdir -p "$dir/$id"
 	if [[ ! -e $dir/$id/tls.key ]]; then
 		"$relay" tls cert create --ca "$dir/ca" --role "$role" --node "$id" --days 300 \
-			--cluster "$cluster" --environment "$environment" --out "$dir/$id/tls" >/dev/null
+			--cluster "$cluster" --environment "$environment" "${services[@]}" --out "$dir/$id/tls" >/dev/null
 	fi
 	cp "$dir/ca/ca.crt" "$dir/$id/ca.crt"
 	cp "$dir/admin.token" "$dir/$id/admin.token"
@@ -56,4 +56,4 @@ member() { # role id
 
 for n in 1 2 3; do member relay "relay-$n"; done
 member gate gate-1
-for n in {1..9}; do member worker "worker-$n"; done
+for n in {1..9}; do member worker "worker-$n" echo; done

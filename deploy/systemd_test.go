@@ -163,7 +163,7 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 		write(file+".crt", "old\n", 0o600)
 		write(file+".key", "old\n", 0o600)
 	}
-	members := write("members", "# a comment\nrelay r1 h1\nworker w0 away\n\nworker w1 h2\ngate g1 h3\n", 0o600)
+	members := write("members", "# a comment\nrelay r1 h1\nworker w0 away\n\nworker w1 h2 billing,api-* # both\ngate g1 h3 # of the east\n", 0o600)
 	cmd := exec.CommandContext(t.Context(), "systemd/renew.sh", "ca", members, words[3], words[4])
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "LOG="+filepath.Join(dir, "log"), "HOSTS="+dir)
 	out, err := cmd.CombinedOutput()
@@ -180,6 +180,9 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 	issued, err := os.ReadFile(filepath.Join(dir, "log"))
 	if err != nil || strings.Count(string(issued), "\n") != 4 {
 		t.Errorf("%q: %v", issued, err)
+	}
+	if strings.Count(string(issued), "--service billing,api-* ") != 1 || strings.Count(string(issued), "--service") != 1 {
+		t.Errorf("the services of w1 are not in its certificate alone: %s", issued)
 	}
 	for line := range strings.Lines(string(issued)) {
 		if _, err := commandLine(strings.Fields(line)); err != nil {

@@ -24,7 +24,7 @@ import (
 
 // fromFiles gives a member certificates that a test can replace, and a deny list.
 // The returned function writes a new certificate and takes it up.
-func fromFiles(t *testing.T, a *identity.Authority, c *Config) (renew func(), deny func(line string)) {
+func fromFiles(t *testing.T, a *identity.Authority, c *Config) (renew func(services ...string), deny func(line string)) {
 	t.Helper()
 	dir := t.TempDir()
 	files := identity.Files{
@@ -58,7 +58,14 @@ func fromFiles(t *testing.T, a *identity.Authority, c *Config) (renew func(), de
 			t.Fatalf("reload: %v, %v", replaced, err)
 		}
 	}
-	renew = func() { issue(); reload() }
+	renew = func(services ...string) {
+		var err error
+		if claims.Services, err = identity.ParseServiceNames(services...); err != nil {
+			t.Fatal(err)
+		}
+		issue()
+		reload()
+	}
 	deny = func(line string) { write(files.Denied, []byte(line+"\n")); reload() }
 	return renew, deny
 }
@@ -76,7 +83,7 @@ func happens(t *testing.T, what string, cond func() bool) {
 func TestARenewedCertificateIsTakenUpWithoutLeavingTheView(t *testing.T) {
 	a := authority(t)
 	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
-	var renew func()
+	var renew func(services ...string)
 	w := start(t, func(c *Config) {
 		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
 		renew, _ = fromFiles(t, a, c)
@@ -103,6 +110,44 @@ func TestARenewedCertificateIsTakenUpWithoutLeavingTheView(t *testing.T) {
 	}
 	cancel()
 	<-gone
+}
+
+// A new certificate of a live member changes its service names in all views, its own too, and
+// nothing else.
+func TestServiceNamesFollowTheCertificate(t *testing.T) {
+	a := authority(t)
+	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil); c.Keyring = keyring(t, 1) })
+	var renew func(services ...string)
+	w := start(t, func(c *Config) {
+		c.ID, c.Role, c.Seeds, c.Keyring = "w1", identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
+		renew, _ = fromFiles(t, a, c)
+	})
+	born := start(t, func(c *Config) {
+		c.ID, c.Role, c.Seeds, c.Keyring = "w2", identity.RoleWorker, []string{seed.Addr()}, keyring(t, 1)
+		certified(t, a, c, func(claims *identity.Claims) { claims.Services = "billing" })
+	})
+	nodes := []*testNode{seed, w, born}
+	named := func(id string, want identity.ServiceNames) func(*Snapshot) bool {
+		return func(s *Snapshot) bool {
+			m, ok := s.Get(id)
+			return ok && m.ServiceNames == want
+		}
+	}
+	for _, n := range nodes {
+		n.await(t, "w1 without names", named("w1", ""))
+		n.await(t, "w2 with the names of its start", named("w2", "billing"))
+	}
+	before, _ := seed.Snapshot().Get("w1")
+	for _, services := range [][]string{{"echo"}, {"b", "a-*"}, {"*"}, nil} {
+		renew(services...)
+		want, _ := identity.ParseServiceNames(services...)
+		for _, n := range nodes {
+			n.await(t, "w1 with "+string(want), named("w1", want))
+		}
+	}
+	if after, _ := seed.Snapshot().Get("w1"); after != before {
+		t.Errorf("%+v became %+v", before, after)
+	}
 }
 
 func TestADeniedMemberLeavesTheViewAndIsNamed(t *testing.T) {

@@ -125,3 +125,31 @@ func TestWeightSavesNoEndpointThatIsThreeTimesWorse(t *testing.T) {
 		near(t, fmt.Sprintf("share of weight 9, %d times slower", slower), r.idleShares(20_000, nil)["w0"], want, 0.03)
 	}
 }
+
+// The bound of SECURITY.md on what a worker takes of its own service when it answers without work.
+// A pick draws three pairs at most, and the worker is in each with at most twice the share of its
+// weight: that is six times its share. A high weight is worth what it says, and no more.
+func TestAWorkerTakesAtMostSixTimesTheShareOfItsWeight(t *testing.T) {
+	for _, honest := range []int{2, 9, 30, 100} {
+		for _, weight := range []float64{1, 10, 100} {
+			r := newRig(t, DefaultConfig())
+			weights := []float64{weight}
+			for range honest {
+				weights = append(weights, 10)
+			}
+			r.update(weighted(weights...))
+			got := r.drive(load{200, 100 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+				if id == "w0" {
+					return ms / 5, Success.WithLoad(0)
+				}
+				return time.Duration(r.rng.ExpFloat64() * 25e6), Success
+			}})
+			byWeight := weight / (weight + 10*float64(honest))
+			if share := got.shares["w0"]; share > 6*byWeight+0.01 {
+				t.Errorf("one of weight %v next to %d of 10 takes %.3f of the requests, by weight %.3f", weight, honest, share, byWeight)
+			} else {
+				t.Logf("one of weight %v next to %d of 10 takes %.3f of the requests, by weight %.3f", weight, honest, share, byWeight)
+			}
+		}
+	}
+}

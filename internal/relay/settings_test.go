@@ -126,6 +126,19 @@ func TestAZeroTurnsOffWhatKeepsConnections(t *testing.T) {
 	}
 }
 
+func TestServiceNamesAreRequiredOnlyWithCertificates(t *testing.T) {
+	if _, err := load(t, "--require-service-names"); err == nil || !strings.Contains(err.Error(), "require-service-names") || !strings.Contains(err.Error(), "--tls-cert") {
+		t.Errorf("without certificates: %v", err)
+	}
+	s, err := load(t, "--require-service-names", "--tls-cert", "a.crt", "--tls-key", "a.key", "--tls-ca", "ca.crt")
+	if err != nil || !s.rules().RequireServiceNames {
+		t.Errorf("%+v, %v", s.rules(), err)
+	}
+	if s, err = load(t); err != nil || s.rules().RequireServiceNames {
+		t.Errorf("by default: %+v, %v", s.rules(), err)
+	}
+}
+
 func TestWhatWorkersMayOfferIsSet(t *testing.T) {
 	s, err := load(t, "--max-relays-per-service", "7", "--max-services", "50", "--max-services-per-record", "5", "--new-services-per-minute", "6",
 		"--endpoint-allowed-cidr", "10.1.2.3/16", "--endpoint-allowed-cidr", "2001:db8::/32", "--allow-clear-text", "legacy")
@@ -134,7 +147,7 @@ func TestWhatWorkersMayOfferIsSet(t *testing.T) {
 	}
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil || cfg.Plans.MaxRelaysPerService != 7 || !reflect.DeepEqual(cfg.AllowClearText, []string{"legacy"}) ||
-		fmt.Sprint(cfg.Rules) != "{false [10.1.0.0/16 2001:db8::/32] 50 5 6}" {
+		fmt.Sprint(cfg.Rules) != "{false [10.1.0.0/16 2001:db8::/32] false 50 5 6}" {
 		t.Errorf("%+v %+v %v, %v", cfg.Plans, cfg.Rules, cfg.AllowClearText, err)
 	}
 	for _, args := range [][]string{

@@ -236,6 +236,21 @@ func TestAnUnusableCertificateKeepsTheOldOneAndIsLoggedOnce(t *testing.T) {
 	}
 }
 
+func TestANewCertificateMayNameOtherServices(t *testing.T) {
+	a := newAuthority(t)
+	f := filesIn(t.TempDir())
+	c := claimsOf(RoleWorker, "worker-1")
+	self, _ := sourceFrom(t, f, issued(t, a, c))
+	for _, names := range []ServiceNames{"billing", "*,api-*", ""} {
+		c.Services = names
+		write(t, f, issued(t, a, c))
+		mustReload(t, self, true)
+		if self.Claims() != c {
+			t.Errorf("%+v, want %+v", self.Claims(), c)
+		}
+	}
+}
+
 func TestASwappedSymbolicLinkIsFollowed(t *testing.T) {
 	// The way Kubernetes mounts a secret: tls.crt → ..data/tls.crt, ..data → a
 	// directory with a time in its name, replaced by a rename.

@@ -30,10 +30,10 @@ func (f *fleet) taken(c *turncoat, n int) (taken, all int) {
 }
 
 // TestAWorkerOfAnotherServiceGetsNoRequest has a worker, whose certificate is for another service,
-// offer echo with the highest weight.
+// offer echo with the highest weight. Without a slow start it would get its share immediately.
 func TestAWorkerOfAnotherServiceGetsNoRequest(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: echo})
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: echo, RelayArgs: []string{"--slow-start", "0s"}})
 	c := startTurncoat(t, f, own)
 	c.offer(t, advertise.Service{Name: echo, Address: c.sidecar, Secured: true, Weight: 100})
 	f.refusesTurncoat(c, "service_name", "the certificate of its worker is for "+own)
@@ -43,7 +43,7 @@ func TestAWorkerOfAnotherServiceGetsNoRequest(t *testing.T) {
 // that names no service, which the rest of the fleet had before.
 func TestAWorkerWithoutServiceNamesGetsNoRequestWhereTheyAreRequired(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: echo, RelayArgs: []string{"--require-service-names"}})
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: echo, RelayArgs: []string{"--slow-start", "0s", "--require-service-names"}})
 	c := launchTurncoat(t, f)
 	c.offer(t, advertise.Service{Name: echo, Address: c.sidecar, Secured: true, Weight: 100})
 	f.refusesTurncoat(c, "no_service_names", "names no service")

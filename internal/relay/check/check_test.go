@@ -110,6 +110,14 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a worker that offers the address of another", func(f *check.Fleet) {
 			f.Refused = []advertise.Refusal{{Worker: "w1", Reason: "foreign_host", Count: 2, Text: "address 10.0.0.9:80 is not on its host"}}
 		}, []string{"offers-used failed w1: 2 offers of worker w1 not used here: address 10.0.0.9:80 is not on its host"}, "correct what w1 offers"},
+		{"some workers whose certificates name no services", func(f *check.Fleet) {
+			f.Named, f.Nameless = 1, []string{"w2"}
+		}, []string{"service-names warning w2: the certificates of 1 of 2 workers name no services, and may offer any: w2"}, "set --require-service-names on all relays"},
+		{"no certificate that names services", func(f *check.Fleet) { f.Nameless = []string{"w1", "w2"} }, nil, ""},
+		{"names of services everywhere", func(f *check.Fleet) { f.Named = 2 }, nil, ""},
+		{"names of services that are required", func(f *check.Fleet) {
+			f.Named, f.Nameless, f.NamesRequired = 1, []string{"w2"}, true // its offers are refused, which offers-used reports
+		}, nil, ""},
 		{"an id of two workers", func(f *check.Fleet) {
 			f.Duplicates = []membership.Duplicate{{ID: "w1", Addr: "10.0.1.1:7401", Other: "10.0.1.9:7401"}}
 		}, []string{"ids-unique failed w1: the cluster follows the one at 10.0.1.1:7401, and leaves out the one at 10.0.1.9:7401"}, "another --id"},
