@@ -39,9 +39,10 @@ type delegate struct {
 	placing     bool
 	placed      chan struct{}
 
-	// living are the instances that memberlist sees alive. memberlist holds its lock during
-	// all calls that read or write this map.
+	// living are the instances that memberlist sees alive, and nodes counts those of each id.
+	// memberlist holds its lock during all calls that read or write these maps.
 	living map[string]struct{}
+	nodes  map[string]int
 }
 
 // NodeMeta returns this node's metadata; New has checked that it fits.
@@ -81,7 +82,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.self || d.isPlaceholder(n) {
 		return nil
 	}
-	if _, known := d.living[n.Name]; !known && len(d.living) >= d.limit {
+	if d.full(n.Name) {
 		d.metrics.refused(inbound, fieldTooMany)
 		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
@@ -107,6 +108,44 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
+// full reports whether an instance would be that of one member too many. Where identities are
+// proven, the boots of a node are one member; else each could be that of another process.
+func (d *delegate) full(instance string) bool {
+	if _, known := d.living[instance]; known {
+		return false
+	}
+	if d.proofs == nil {
+		return len(d.living) >= d.limit
+	}
+	return d.nodes[nodeOf(instance)] == 0 && len(d.nodes) >= d.limit
+}
+
+// alive records whether memberlist sees an instance alive.
+func (d *delegate) alive(instance string, alive bool) {
+	if _, known := d.living[instance]; known == alive {
+		return
+	}
+	id := nodeOf(instance)
+	if alive {
+		d.living[instance] = struct{}{}
+		d.nodes[id]++
+	} else {
+		delete(d.living, instance)
+		if d.nodes[id]--; d.nodes[id] == 0 {
+			delete(d.nodes, id)
+		}
+	}
+	if d.proofs != nil {
+		d.proofs.noteGone(instance, !alive)
+	}
+}
+
+// nodeOf returns the id in the name of an instance.
+func nodeOf(instance string) string {
+	id, _, _ := splitInstance(instance)
+	return id
+}
+
 func (d *delegate) isPlaceholder(n *memberlist.Node) bool {
 	return d.placing && n.Name == d.placeholder
 }
@@ -116,7 +155,7 @@ func (d *delegate) NotifyJoin(n *memberlist.Node) {
 		d.placed <- struct{}{}
 		return
 	}
-	d.living[n.Name] = struct{}{}
+	d.alive(n.Name, true)
 	d.mailbox.post(eventOf(n, false))
 }
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.mailbox.post(eventOf(n, false)) }
@@ -126,7 +165,7 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 		d.placed <- struct{}{}
 		return
 	}
-	delete(d.living, n.Name)
+	d.alive(n.Name, false)
 	d.mailbox.post(eventOf(n, true))
 }
 

@@ -1,12 +1,15 @@
 package membership
 
 import (
+	"cmp"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,7 +47,9 @@ type guard struct {
 	booted  time.Time
 	metrics *metrics
 	limits  guardLimits
-	handle  *codec.MsgpackHandle // memberlist's encoding
+	// exchanges bounds the streams that other members open for memberlist.
+	exchanges *exchanges
+	handle    *codec.MsgpackHandle // memberlist's encoding
 
 	// Set before packets are received.
 	self    string // instance name
@@ -57,8 +62,9 @@ type guard struct {
 
 	mu                 sync.Mutex
 	sessions           map[sessionKey]*session
+	epochs             map[keyID][]uint64 // of the sessions of each certificate
 	requested          map[keyID]*certificateRequest
-	leaves             map[string]time.Duration // instances with a signed leave notice, and when it arrived
+	leaves             map[string][]signedLeave // by node, oldest first
 	strangerRequests   int                      // number of requests that are based only on a packet
 	parked             int                      // messages about instances that wait for a certificate
 	packets            int                      // packets that wait for a certificate
@@ -70,6 +76,11 @@ type guard struct {
 	// Rates of certificates sent to members, sent to strangers, and requested because of
 	// strangers.
 	answers, strangersAnswers, strangers *rate.Limiter
+
+	// When a member of an earlier release last got an answer that its question was too short
+	// for, by its address, and the rate of such answers to strangers.
+	unpaid        map[string]time.Duration
+	unpaidAnswers *rate.Limiter
 
 	sealing sync.Mutex // guards sealers
 	sealers map[string]cipher.AEAD
@@ -113,12 +124,14 @@ const (
 func newGuard(cfg Config, p *proofs, m *metrics) *guard {
 	return &guard{
 		proofs: p, keyring: cfg.Keyring, booted: time.Now(), metrics: m,
-		header:   labelHeader(cfg.label()),
-		limits:   guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
-		handle:   &codec.MsgpackHandle{},
-		sessions: make(map[sessionKey]*session), requested: make(map[keyID]*certificateRequest), leaves: make(map[string]time.Duration), announcements: make(map[string]int),
+		header:    labelHeader(cfg.label()),
+		limits:    guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
+		exchanges: newExchanges(context.Background(), cfg.MaxMembers, p.count),
+		handle:    &codec.MsgpackHandle{},
+		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
 		wake: make(chan struct{}, 1), probed: make(chan probeReply, 16),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
+		unpaidAnswers: rate.NewLimiter(rate.Every(unpaidInterval), 1),
 	}
 }
 
@@ -355,7 +368,8 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 	defer g.mu.Unlock()
 	s := g.sessions[id]
 	if s == nil {
-		if len(g.sessions) >= 2*g.limits.members {
+		g.displaceSession(id.key)
+		if len(g.sessions) >= 2*sessionsPerCertificate*g.limits.members {
 			g.metrics.packetDropped(dropTooMany)
 			return
 		}
@@ -365,10 +379,45 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 		}
 		s = &session{floor: floor, fastest: offset(tick, now)}
 		g.sessions[id] = s
+		g.epochs[id.key] = append(g.epochs[id.key], id.epoch)
 	}
 	// The offset is replaced, because a drifting clock would make all packets late in time.
 	s.fastest = offset(tick, now)
 	s.used = now
+}
+
+// endDisplaced makes memberlist take displaced instances for dead; with again, also those that it
+// should have ended before: it may have lost the message.
+func (g *guard) endDisplaced(again bool) {
+	deaths, news := g.proofs.displaced(again)
+	g.metrics.unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))
+	for _, death := range deaths {
+		death.From = g.self
+		g.deliver(append(slices.Clone(g.header), encodeMessage(messageDead, &death)...), g.addr)
+	}
+}
+
+// displaceSession ends the session of a certificate that was unused for longest if another one
+// would be too many: boots cost their author nothing. mu is held.
+func (g *guard) displaceSession(key keyID) {
+	epochs := g.epochs[key]
+	if len(epochs) < sessionsPerCertificate {
+		return
+	}
+	oldest := slices.MinFunc(epochs, func(a, b uint64) int {
+		return cmp.Compare(g.sessions[sessionKey{key, a}].used, g.sessions[sessionKey{key, b}].used)
+	})
+	g.endSession(sessionKey{key, oldest})
+	g.metrics.packetDropped(dropSessions)
+}
+
+// endSession forgets a session. mu is held.
+func (g *guard) endSession(id sessionKey) {
+	delete(g.sessions, id)
+	left := slices.DeleteFunc(g.epochs[id.key], func(epoch uint64) bool { return epoch == id.epoch })
+	if g.epochs[id.key] = left; len(left) == 0 {
+		delete(g.epochs, id.key)
+	}
 }
 
 // fleetTime returns the median of the senders' clocks, as their packets show them: a single
@@ -390,19 +439,22 @@ func (g *guard) fleetTime() time.Time {
 
 // sweep drops unused sessions and requests without an answer.
 func (g *guard) sweep() {
+	g.endDisplaced(true)
+	g.exchanges.sweep()
 	now := g.elapsed()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, s := range g.sessions {
 		if now-s.used > keepProof {
-			delete(g.sessions, id)
+			g.endSession(id)
 		}
 	}
-	for instance, at := range g.leaves {
-		if now-at > keepProof {
-			delete(g.leaves, instance)
+	for id, notices := range g.leaves {
+		if now-notices[len(notices)-1].at > keepProof {
+			delete(g.leaves, id)
 		}
 	}
+	maps.DeleteFunc(g.unpaid, func(_ string, at time.Duration) bool { return now-at > unpaidInterval })
 }
 
 func appendUint48(b []byte, n uint64) []byte {

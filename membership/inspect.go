@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/hashicorp/memberlist"
 
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -102,19 +105,32 @@ func (g *guard) mayLeave(instance string, by announcer) bool {
 }
 
 func (g *guard) hasLeft(instance string) bool {
+	id, epoch, _ := splitInstance(instance)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, known := g.leaves[instance]
-	return known
+	return slices.ContainsFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
 }
 
-// noteLeave records an instance whose signed leave notice was checked.
-func (g *guard) noteLeave(instance string) {
+// signedLeave is a boot whose signed leave notice was checked.
+type signedLeave struct {
+	epoch uint64
+	at    time.Duration
+}
+
+// noteLeave records a signed leave notice, and forgets the oldest of its author that is too many.
+func (g *guard) noteLeave(id string, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.leaves) < 2*g.limits.members {
-		g.leaves[instance] = g.elapsed()
+	notices := slices.DeleteFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
+	if len(notices) >= leavesPerNode {
+		notices = slices.Delete(notices, 0, 1)
+		g.metrics.packetDropped(dropTooMany)
 	}
+	if len(notices) == 0 && len(g.leaves) >= 2*g.limits.members {
+		g.metrics.packetDropped(dropTooMany)
+		return
+	}
+	g.leaves[id] = append(notices, signedLeave{epoch, g.elapsed()})
 }
 
 // announcer is the proven member that a message came from.
@@ -194,9 +210,10 @@ func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 	if a.Node == g.self {
 		return "" // about this node: memberlist answers by itself
 	}
-	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}
+	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta, incarnation: a.Incarnation}
 	_, err := g.proofs.prove(t)
 	if err == nil {
+		g.endDisplaced(false)
 		return ""
 	}
 	var unproven *unprovenError
@@ -272,19 +289,25 @@ type inspected struct {
 	by    announcer
 	// labelled is true if the stream begins with a label: the other end opened it.
 	labelled bool
+	// place is that of a stream which the other end opened. This node itself opens few.
+	place *place
 
-	in    *bufio.Reader
-	ready bytes.Buffer // inspected, but not read yet
-	begun bool
+	in      *bufio.Reader
+	limited *io.LimitedReader // under in
+	ready   bytes.Buffer      // inspected, but not read yet
+	states  bytes.Buffer      // follow ready; nothing follows them
+	begun   bool
 }
 
-// maxStream limits the size of one state exchange.
+// maxStream limits the bytes of a stream. The limit of a state exchange follows from the number
+// of its states.
 const maxStream = 64 << 20
 
 func (c *inspected) Read(b []byte) (int, error) {
 	if !c.begun {
 		c.begun = true
-		c.in = bufio.NewReader(io.LimitReader(c.Conn, maxStream))
+		c.limited = &io.LimitedReader{R: c.Conn, N: maxStream}
+		c.in = bufio.NewReader(c.limited)
 		if err := c.begin(); err != nil {
 			return 0, err
 		}
@@ -292,7 +315,16 @@ func (c *inspected) Read(b []byte) (int, error) {
 	if c.ready.Len() > 0 {
 		return c.ready.Read(b)
 	}
+	if c.states.Len() > 0 {
+		return c.states.Read(b)
+	}
 	return c.in.Read(b)
+}
+
+// Close also gives the place of the stream to another one.
+func (c *inspected) Close() error {
+	c.place.close()
+	return c.Conn.Close()
 }
 
 // begin reads up to the message type, and the whole of a state exchange.
@@ -319,7 +351,9 @@ func (c *inspected) begin() error {
 	return fmt.Errorf("stream of %s begins with message type %d, which no member sends", c.by.id, kind)
 }
 
-// exchange reads the peer's states and keeps those that memberlist may receive.
+// exchange reads the peer's states and keeps those that memberlist may receive. It keeps them
+// encoded and without what memberlist does not use, so that the memory for an exchange does not
+// depend on what the peer sends, but on the members that there are.
 func (c *inspected) exchange() error {
 	g := c.guard
 	var value bytes.Buffer
@@ -334,19 +368,30 @@ func (c *inspected) exchange() error {
 	if err := decode(&header); err != nil {
 		return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 	}
-	// Dead instances are included for some time.
-	if limit := 4 * g.limits.members; header.Nodes < 0 || header.Nodes > limit || header.UserStateLen != 0 {
+	if limit := g.exchanges.announced(); header.Nodes < 0 || header.Nodes > limit || header.UserStateLen != 0 {
 		g.metrics.packetDropped(dropTooMany)
 		return fmt.Errorf("state exchange with %s: %d instances and %d bytes announced, %d and 0 are allowed", c.by.id, header.Nodes, header.UserStateLen, limit)
 	}
-	states := make([]pushPullState, 0, min(header.Nodes, 1024))
+	if c.place != nil && !c.place.take(header.Nodes) {
+		g.metrics.packetDropped(dropExchanges)
+		return fmt.Errorf("state exchange with %s: it has another one, or there are too many in all: it is repeated later", c.by.id)
+	}
+	c.limited.N = int64(header.Nodes) * maxState
+	kept := keptStates{names: make(map[string]struct{}), others: g.exchanges.states}
+	encoder := codec.NewEncoder(&c.states, g.handle)
 	for range header.Nodes {
 		var s pushPullState
 		if err := decode(&s); err != nil {
 			return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 		}
-		reason := ""
-		if s.State == stateAlive {
+		if value.Len() > maxState {
+			g.metrics.packetDropped(dropMessageFormat)
+			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
+		}
+		reason := kept.judge(&s)
+		if reason != "" {
+			// counted below
+		} else if s.State == stateAlive {
 			reason = g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, c.by)
 		} else if !g.incarnationAllowed(s.Name, s.Incarnation) {
 			reason = dropIncarnation
@@ -357,24 +402,58 @@ func (c *inspected) exchange() error {
 			g.metrics.packetDropped(reason)
 			continue
 		}
-		states = append(states, s)
-	}
-	header.Nodes = len(states)
-	encoder := codec.NewEncoder(&c.ready, g.handle)
-	if err := encoder.Encode(&header); err != nil {
-		return err
-	}
-	for i := range states {
-		if err := encoder.Encode(&states[i]); err != nil {
+		kept.add(&s)
+		if err := encoder.Encode(&s); err != nil {
 			return err
 		}
 	}
-	return nil
+	c.in.Reset(eof{}) // memberlist reads no further
+	header.Nodes = kept.n
+	return codec.NewEncoder(&c.ready, g.handle).Encode(&header)
+}
+
+// eof is the end of a stream.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }
+
+// keptStates counts the states of one exchange that memberlist receives.
+type keptStates struct {
+	n      int
+	names  map[string]struct{} // of instances that live
+	others int                 // how many that do not live still have room
+}
+
+// judge returns why a state has no room; "" if it has. Of an instance that does not live
+// memberlist uses no metadata, so judge removes them.
+func (k *keptStates) judge(s *pushPullState) (reason string) {
+	if len(s.Meta) > memberlist.MetaMaxSize {
+		return dropMetadata
+	}
+	if s.State != stateAlive {
+		s.Meta = nil
+		if k.others == 0 {
+			return dropTooMany
+		}
+		return ""
+	}
+	if _, again := k.names[s.Name]; again {
+		return dropTooMany
+	}
+	return ""
+}
+
+func (k *keptStates) add(s *pushPullState) {
+	k.n++
+	if s.State != stateAlive {
+		k.others--
+		return
+	}
+	k.names[s.Name] = struct{}{}
 }
 
 const (
-	// maxValue limits the size of one value of a stream. A state has a name, an address and
-	// metadata of 512 bytes at most.
+	// maxValue limits the size of one value of a stream.
 	maxValue = 64 << 10
 	// maxDepth limits the nesting of values. A state contains at most lists of numbers.
 	maxDepth = 8

@@ -31,8 +31,15 @@ const (
 	dialAttempt = 3
 	// greetTimeout limits the hello on that stream.
 	greetTimeout = 2 * time.Second
-	// keysPerPacket is how many certificates one packet requests.
-	keysPerPacket = 40
+	// keysPerPacket is how many certificates one packet of earlier releases requests, and
+	// keysPerAddress how many are requested of one address in a round.
+	keysPerPacket  = 40
+	keysPerAddress = 40
+	// maxQuestion is the size of a question, in keys: it is padded to pay for the answers.
+	maxQuestion = 80
+	// unpaidInterval is how often a member gets an answer that its question does not pay for,
+	// and all others together: earlier releases do not pad questions.
+	unpaidInterval = time.Second
 	// packetsPerRound limits the packets of one round.
 	packetsPerRound = 64
 	// maxStrangers limits the certificates requested because of a packet alone.
@@ -243,7 +250,7 @@ func (g *guard) ask() (next time.Duration, dial []string) {
 			continue
 		}
 		to := a.from[a.attempts%len(a.from)]
-		if _, open := questions[to]; !open && len(questions) >= packetsPerRound || len(questions[to]) >= keysPerPacket*16 {
+		if _, open := questions[to]; !open && len(questions) >= packetsPerRound || len(questions[to]) >= keysPerAddress*16 {
 			next = min(next, 10*time.Millisecond) // in the next round
 			continue
 		}
@@ -258,44 +265,107 @@ func (g *guard) ask() (next time.Duration, dial []string) {
 	}
 	g.mu.Unlock()
 	for to, keys := range questions {
-		if packet, err := g.seal(append([]byte{packetAsk}, keys...)); err == nil {
-			g.send(packet, to)
+		for _, question := range g.padded(keys) {
+			if packet, err := g.seal(append([]byte{packetAsk}, question...)); err == nil {
+				g.send(packet, to)
+			}
 		}
 	}
 	return max(next, time.Millisecond), dial
 }
 
+// padded splits keys into questions that pay for their answers, which are about as long as an
+// answer of this node. The padding consists of keys that are 0, which no member has.
+func (g *guard) padded(keys []byte) (questions [][]byte) {
+	const margin = 64 // other members have longer names
+	answer := margin + g.sizeOf(answerOverhead+len(appendChain(nil, g.proofs.source.Chain())))
+	paid := answersPerByte * g.sizeOf(1+16*keysPerPacket) / answer
+	for chunk := range slices.Chunk(keys, 16*max(1, paid)) {
+		question := bytes.Clone(chunk)
+		for answersPerByte*g.sizeOf(1+len(question)) < answer*len(chunk)/16 && len(question) < 16*maxQuestion {
+			question = append(question, make([]byte, 16)...)
+		}
+		questions = append(questions, question)
+	}
+	return questions
+}
+
+// sizeOf returns the size of a packet with a body of that many bytes.
+func (g *guard) sizeOf(body int) int {
+	if g.keyring != nil {
+		body += sealOverhead
+	}
+	return len(g.header) + 2 + body
+}
+
+// answerOverhead is the size of a sign of life without the certificates.
+const answerOverhead = 1 + 8 + 12 + MaxSignature
+
 // answer answers a request for certificates: with a sign of life for this node's own, with
-// the certificates only for those of other members.
+// the certificates only for those of other members. Each is answered once, and all answers together
+// are at most answersPerByte as long as the question.
 func (g *guard) answer(keys []byte, from string) (reason string) {
-	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > keysPerPacket*16 {
+	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > maxQuestion*16 {
 		return dropUnsigned
 	}
+	member := g.proofs.gossipsAt(from)
 	limit := g.answers // separate from strangers, so that a flood of these does not block answers to members
-	if !g.proofs.gossipsAt(from) {
+	if !member {
 		limit = g.strangersAnswers
 	}
+	left := answersPerByte * g.sizeOf(1+len(keys))
+	var answered []keyID
+	ours := g.proofs.source.Chain()
 	for ; len(keys) > 0; keys = keys[16:] {
+		key, nonce := keyID(keys[:8]), binary.BigEndian.Uint64(keys[8:16])
+		if key == (keyID{}) || slices.Contains(answered, key) {
+			continue
+		}
 		if !limit.Allow() {
 			return dropTooMany
 		}
-		key, nonce := keyID(keys[:8]), binary.BigEndian.Uint64(keys[8:16])
-		var body []byte
-		if ours := g.proofs.source.Chain(); identity.KeyID(ours[0]) == key {
+		chain, own := g.proofs.chain(key), identity.KeyID(ours[0]) == key
+		size := g.sizeOf(1 + len(appendChain(nil, chain)))
+		if own {
+			chain, size = ours, g.sizeOf(answerOverhead+len(appendChain(nil, ours)))
+		}
+		if chain == nil {
+			continue
+		}
+		if size > left && (len(answered) > 0 || !g.answersUnpaid(from, member)) {
+			return dropShort
+		}
+		left -= size
+		answered = append(answered, key)
+		body := []byte{packetCertificate}
+		if own {
 			body = binary.BigEndian.AppendUint64([]byte{packetAnswer}, nonce)
 			body = appendUint48(appendUint48(body, g.epoch), g.nextTick())
-			body = appendChain(body, ours)
+		}
+		body = appendChain(body, chain)
+		if own {
 			body = append(body, g.proofs.sign(statementAnswer, body)...)
-		} else if chain := g.proofs.chain(key); chain != nil {
-			body = appendChain([]byte{packetCertificate}, chain)
-		} else {
-			continue
 		}
 		if packet, err := g.seal(body); err == nil {
 			g.send(packet, from)
 		}
 	}
 	return ""
+}
+
+// answersUnpaid reports whether a question that is too short gets its first answer nevertheless.
+func (g *guard) answersUnpaid(from string, member bool) bool {
+	if !member {
+		return g.unpaidAnswers.Allow()
+	}
+	now := g.elapsed()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if last, known := g.unpaid[from]; known && now-last < unpaidInterval {
+		return false
+	}
+	g.unpaid[from] = now
+	return true
 }
 
 // answered handles a sign of life.

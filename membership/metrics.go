@@ -96,12 +96,17 @@ const (
 	dropUnproven    = "unproven"    // about an instance that is not proven
 	dropForged      = "forged"      // a notice that its author did not sign
 	dropTooMany     = "too_many"    // above a limit
+	// Above a limit of one certificate: see bounds.go.
+	dropStreams   = "too_many_streams"
+	dropExchanges = "too_many_exchanges"
+	dropSessions  = "too_many_sessions"
+	dropShort     = "short_question" // too short for the length of the answers
 )
 
 var dropReasons = []string{
 	dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite, dropEvicted,
 	dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
-	dropIncarnation, dropUnproven, dropForged, dropTooMany,
+	dropIncarnation, dropUnproven, dropForged, dropTooMany, dropStreams, dropExchanges, dropSessions, dropShort,
 }
 
 // The results of attempts to join.

@@ -153,7 +153,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.delegate = &delegate{
 		self: instanceName(cfg.ID, epoch), label: h, mailbox: n.mailbox, broadcasts: queue,
-		living: make(map[string]struct{}), limit: cfg.MaxMembers,
+		living: make(map[string]struct{}), nodes: make(map[string]int), limit: cfg.MaxMembers,
 		placeholder: instanceName(cfg.ID, 0), placing: true, placed: make(chan struct{}, 1),
 		topics: make(map[byte]func([]byte)), metrics: n.metrics, logger: cfg.Logger,
 	}
@@ -199,6 +199,7 @@ func (n *Node) secure() {
 	n.guard = newGuard(n.cfg, n.proofs, n.metrics)
 	n.guard.self, n.guard.epoch, n.guard.addr = n.delegate.self, n.epoch, n.Addr()
 	n.guard.send, n.guard.deliver = n.transport.sendRaw, n.transport.deliver
+	n.guard.exchanges.ctx = n.transport.ctx
 	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
 }
 
@@ -399,7 +400,7 @@ func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
 		return false
 	}
 	if n.guard != nil && !notice.stay {
-		n.guard.noteLeave(instanceName(notice.id, notice.epoch))
+		n.guard.noteLeave(notice.id, notice.epoch)
 	}
 	if notice.stay {
 		changed = n.report(state.stays(notice.id, notice.epoch, time.Now()))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/memberlist"
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/membership/identity"
@@ -38,11 +39,13 @@ const (
 	unprovenAddress      = "address"      // gossiped at another address than it signed
 	unprovenFuture       = "future_epoch"
 	unprovenTooMany      = "too_many"
+	unprovenSuperseded   = "superseded"     // older than two later boots of its node
+	unprovenBoots        = "too_many_boots" // of one node in a minute
 )
 
 var unprovenReasons = []string{
 	unprovenUnsigned, unprovenCertificate, unprovenSignature, unprovenDisagreement,
-	unprovenAddress, unprovenFuture, unprovenTooMany,
+	unprovenAddress, unprovenFuture, unprovenTooMany, unprovenSuperseded, unprovenBoots,
 }
 
 // Unproven is an instance that gossip reports and that is in no snapshot, because its identity is
@@ -86,6 +89,8 @@ type proofs struct {
 	mu           sync.Mutex
 	certificates map[keyID]*knownCertificate
 	instances    map[string]provenInstance // by instance name
+	nodes        map[string]*provenNode    // the nodes of these instances, by id
+	ending       map[string]*displaced     // instances that memberlist must take for dead, by name
 	addrs        map[string]struct{}       // gossip addresses of proven instances
 	unproven     map[string]Unproven       // by instance name
 }
@@ -98,10 +103,26 @@ type knownCertificate struct {
 // provenInstance is the last verified state of an instance, so that equal metadata costs only a
 // comparison when it is received again.
 type provenInstance struct {
-	metadata []byte
-	addr     string
-	key      keyID
-	used     time.Time
+	metadata    []byte
+	addr        string
+	key         keyID
+	used        time.Time
+	incarnation uint32 // the highest one
+	gone        bool   // memberlist takes it for dead
+}
+
+// provenNode is a node with proven instances.
+type provenNode struct {
+	epochs []uint64      // of its instances, at most instancesPerNode, oldest first
+	boots  *rate.Limiter // new instances
+}
+
+// displaced is an instance that had to make room for a later boot of its node. It had proven
+// itself, so only memberlist can end it.
+type displaced struct {
+	incarnation uint32 // the highest one that memberlist can know
+	since       time.Time
+	ended       bool // memberlist was asked to end it
 }
 
 func newProofs(cfg Config) *proofs {
@@ -109,7 +130,8 @@ func newProofs(cfg Config) *proofs {
 		source: cfg.Identity, label: cfg.label(), now: cfg.clock, limit: cfg.MaxMembers,
 		fleetTime: func() time.Time { return time.Time{} },
 		logger:    cfg.Logger, lines: rate.NewLimiter(1, 16),
-		certificates: make(map[keyID]*knownCertificate), instances: make(map[string]provenInstance), addrs: make(map[string]struct{}), unproven: make(map[string]Unproven),
+		certificates: make(map[keyID]*knownCertificate), instances: make(map[string]provenInstance),
+		nodes: make(map[string]*provenNode), ending: make(map[string]*displaced), addrs: make(map[string]struct{}), unproven: make(map[string]Unproven),
 	}
 }
 
@@ -189,8 +211,9 @@ func (p *proofs) gossipsAt(addr string) bool {
 
 // announced is what gossip reports about one instance.
 type announced struct {
-	name, addr string
-	metadata   []byte // followed by the signature
+	name, addr  string
+	metadata    []byte // followed by the signature
+	incarnation uint32
 }
 
 // prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
@@ -203,7 +226,7 @@ func (p *proofs) prove(t announced) (metadata, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id, epoch, ok := splitInstance(t.name)
-	if !ok {
+	if !ok || err.kind == unprovenSuperseded { // as after each restart: nothing for operators
 		return metadata{}, err
 	}
 	news := p.noteUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
@@ -223,6 +246,9 @@ func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 	p.mu.Unlock()
 	again = again && known.addr == t.addr && bytes.Equal(known.metadata, t.metadata)
 
+	if len(t.metadata) > memberlist.MetaMaxSize {
+		return refuse(unprovenUnsigned, "its metadata is %d bytes, %d are allowed: give it a release of Ringway", len(t.metadata), memberlist.MetaMaxSize)
+	}
 	if len(t.metadata) <= MaxSignature {
 		return refuse(unprovenUnsigned, "its metadata is not signed: give it a certificate and a release that signs its gossip")
 	}
@@ -260,18 +286,116 @@ func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !again && len(p.instances) >= 2*p.limit {
-		if _, known := p.instances[t.name]; !known {
-			return refuse(unprovenTooMany, "%d instances are known, more are not admitted: raise the limit on members", len(p.instances))
+	if known, again = p.instances[t.name]; !again { // another goroutine may have added it
+		if kind, reason := p.admit(m, now); kind != "" {
+			return refuse(kind, "%s", reason)
 		}
 	}
-	if !again {
-		known = provenInstance{metadata: bytes.Clone(t.metadata), addr: t.addr, key: key}
+	if known.addr != t.addr {
+		p.forgetAddr(known.addr)
 	}
-	known.used = now
+	if !bytes.Equal(known.metadata, t.metadata) {
+		known.metadata = bytes.Clone(t.metadata)
+	}
+	known.addr, known.key, known.used, known.incarnation = t.addr, key, now, max(known.incarnation, t.incarnation)
 	p.instances[t.name], p.addrs[t.addr] = known, struct{}{}
 	delete(p.unproven, t.name)
 	return m, nil
+}
+
+// admit makes room for a new instance, or returns why there is none. A node has the instances of
+// its last two boots: an instance that is gone gives way, else the oldest one. mu is held.
+func (p *proofs) admit(m metadata, now time.Time) (kind, reason string) {
+	node := p.nodes[m.ID]
+	if node == nil {
+		if len(p.nodes) >= 2*p.limit {
+			return unprovenTooMany, fmt.Sprintf("%d nodes are known, more are not admitted: raise the limit on members", len(p.nodes))
+		}
+		node = &provenNode{boots: rate.NewLimiter(rate.Limit(bootsAMinute/60.0), bootsAtOnce)}
+	}
+	victim := -1
+	if len(node.epochs) >= instancesPerNode {
+		victim = slices.IndexFunc(node.epochs, func(epoch uint64) bool { return p.instances[instanceName(m.ID, epoch)].gone })
+		if victim < 0 && m.Epoch < node.epochs[0] {
+			return unprovenSuperseded, "two later boots of its node are alive"
+		}
+		victim = max(victim, 0)
+	}
+	if !node.boots.AllowN(now, 1) {
+		return unprovenBoots, fmt.Sprintf("its node has started more than %d times in a minute: find out why it ends, or whether a thief uses its certificate", bootsAMinute)
+	}
+	if victim >= 0 {
+		p.displace(m.ID, node.epochs[victim], now)
+		node.epochs = slices.Delete(node.epochs, victim, victim+1)
+	}
+	at, _ := slices.BinarySearch(node.epochs, m.Epoch)
+	node.epochs = slices.Insert(node.epochs, at, m.Epoch)
+	p.nodes[m.ID] = node
+	return "", ""
+}
+
+// displace forgets an instance. mu is held.
+func (p *proofs) displace(id string, epoch uint64, now time.Time) {
+	name := instanceName(id, epoch)
+	old := p.instances[name]
+	delete(p.instances, name)
+	p.forgetAddr(old.addr)
+	if !old.gone {
+		p.ending[name] = &displaced{incarnation: old.incarnation, since: now}
+	}
+}
+
+// forget removes an instance that was not used for keepProof. mu is held.
+func (p *proofs) forget(name string, i provenInstance) {
+	delete(p.instances, name)
+	p.forgetAddr(i.addr)
+	id, epoch, _ := splitInstance(name)
+	node := p.nodes[id]
+	if node.epochs = slices.DeleteFunc(node.epochs, func(e uint64) bool { return e == epoch }); len(node.epochs) == 0 {
+		delete(p.nodes, id)
+	}
+}
+
+// forgetAddr removes the address of an instance. Another instance at the address is recorded again
+// when gossip reports it. mu is held.
+func (p *proofs) forgetAddr(addr string) { delete(p.addrs, addr) }
+
+// displaced returns the instances that memberlist must take for dead: those that are new, and
+// again also those that it was asked to end before.
+func (p *proofs) displaced(again bool) (deaths []doubtMessage, news int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, d := range p.ending {
+		if d.ended && !again {
+			continue
+		}
+		if !d.ended {
+			news++
+		}
+		d.ended = true
+		deaths = append(deaths, doubtMessage{Incarnation: d.incarnation, Node: name})
+	}
+	return deaths, news
+}
+
+// noteGone records whether memberlist takes an instance for dead.
+func (p *proofs) noteGone(name string, gone bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gone {
+		delete(p.ending, name)
+	}
+	if known, ok := p.instances[name]; ok {
+		known.gone = gone
+		p.instances[name] = known
+	}
+}
+
+// count returns the number of proven instances.
+func (p *proofs) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.instances)
 }
 
 // future reports whether a boot time is ahead of now, by this host's clock and by those of other
@@ -384,8 +508,7 @@ func (p *proofs) sweep() {
 	defer p.mu.Unlock()
 	for name, i := range p.instances {
 		if now.Sub(i.used) > keepProof {
-			delete(p.instances, name)
-			delete(p.addrs, i.addr) // another instance at the address is recorded again when gossip reports it
+			p.forget(name, i)
 		} else if c := p.certificates[i.key]; c != nil && c.used.Before(i.used) {
 			c.used = i.used
 		}
@@ -393,6 +516,11 @@ func (p *proofs) sweep() {
 	for key, c := range p.certificates {
 		if now.Sub(c.used) > keepProof {
 			delete(p.certificates, key)
+		}
+	}
+	for name, d := range p.ending {
+		if now.Sub(d.since) > displacedFor {
+			delete(p.ending, name)
 		}
 	}
 	for name, u := range p.unproven {

@@ -445,7 +445,9 @@ func TestMemberlistReadsOnlyProvenStatesFromAStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := exchanged(t, label, own, dead); !bytes.Equal(got, want) {
+		kept := dead
+		kept.Meta = nil // memberlist does not use it
+		if want := exchanged(t, label, own, kept); !bytes.Equal(got, want) {
 			t.Errorf("labelled %v: memberlist reads\n%x, want\n%x", labelled, got, want)
 		}
 	}

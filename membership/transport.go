@@ -284,7 +284,14 @@ func (t *transport) serve(accepted *handshake.PendingConn) {
 	if protocol == protocolMemberlist {
 		if t.guard != nil {
 			by := announcer{peer.ID, t.guard.proofs.addr(instanceName(peer.ID, peer.Epoch))}
-			conn = &inspected{Conn: conn, guard: t.guard, by: by, labelled: true}
+			place := t.guard.exchanges.open(peer.ID)
+			if place == nil {
+				t.metrics.packetDropped(dropStreams)
+				t.forget(raw)
+				_ = conn.Close()
+				return
+			}
+			conn = &inspected{Conn: conn, guard: t.guard, by: by, labelled: true, place: place}
 		}
 		t.forget(raw) // memberlist closes its own streams
 		select {

@@ -71,6 +71,7 @@ type metadata struct {
 	Epoch                                                     uint64
 	Role, Datacenter, Region, ForwardAddr, AdminAddr, Version string
 	AdvertiseSequence                                         uint64
+	GossipAddr                                                string
 }
 
 // outsider holds the gossip key and has one UDP socket, no certificate. It speaks
