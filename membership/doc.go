@@ -42,6 +42,8 @@
 //     messages that are signed and within limits (inspect.go), and snapshots contain only
 //     instances whose certificate was checked (proof.go). A missing certificate is
 //     requested (introduce.go). Unproven lists the other instances.
+//   - What one certificate can make grow is bounded for that certificate: bounds.go has the
+//     table.
 //   - With certificates streams use mutual TLS. TLS checks the chain; the hello checks
 //     whether the member belongs to the cluster and matches its certificate.
 //   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys are
@@ -50,6 +52,6 @@
 //   - Package discovery resolves seeds, package identity handles certificates; package
 //     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle), mailbox.mu,
-//     transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu; and guard.mu, with
+//     transport.mu, exchanges.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu; and guard.mu, with
 //     which proofs.mu is never taken.
 package membership

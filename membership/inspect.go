@@ -389,8 +389,7 @@ func (c *inspected) exchange() error {
 			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
 		}
 		reason := kept.judge(&s)
-		if reason != "" {
-			// counted below
+		if reason != "" { // it has no room
 		} else if s.State == stateAlive {
 			reason = g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, c.by)
 		} else if !g.incarnationAllowed(s.Name, s.Incarnation) {

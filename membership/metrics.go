@@ -35,11 +35,11 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 		members:   f.GaugeVec("ringway_membership_members", "Live members in the newest snapshot, this node included, by role.", "role"),
 		events:    f.CounterVec("ringway_membership_events_total", "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate expired or was denied; outdated is gossip about an instance older than the known one.", "event"),
 		refusals:  f.CounterVec("ringway_membership_refusals_total", "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections.", "direction", "reason"),
-		dropped:   f.CounterVec("ringway_membership_packets_dropped_total", "Gossip packets and messages dropped before they were used, by reason.", "reason"),
+		dropped:   f.CounterVec("ringway_membership_packets_dropped_total", "Gossip packets and messages dropped before they were used, by reason; too_many_streams, too_many_exchanges and too_many_sessions: one certificate had more than its share; short_question: a question for certificates was shorter than a third of the answers.", "reason"),
 		joins:     f.CounterVec("ringway_membership_joins_total", "Attempts to join through a seed or a lost member, by result.", "result"),
 		degraded:  f.Gauge("ringway_membership_degraded", "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers."),
 		snapshots: f.Counter("ringway_membership_snapshots_total", "Snapshots published."),
-		unproven:  f.CounterVec("ringway_membership_unproven_total", "Gossip about instances that was ignored because it is not proven, by reason. Only with certificates.", "reason"),
+		unproven:  f.CounterVec("ringway_membership_unproven_total", "Gossip about instances that was ignored because it is not proven, by reason; superseded: of an instance older than two later boots of its node, or the end of one that a third boot displaced; too_many_boots: its node started too often in a minute. Only with certificates.", "reason"),
 		problems:  f.Counter("ringway_membership_gossip_problems_total", "Warnings and errors that memberlist logged."),
 	}
 	f.GaugeFunc("ringway_membership_broadcasts_queued", "Broadcasts waiting to be gossiped.", queued)

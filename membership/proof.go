@@ -103,12 +103,12 @@ type knownCertificate struct {
 // provenInstance is the last verified state of an instance, so that equal metadata costs only a
 // comparison when it is received again.
 type provenInstance struct {
-	metadata    []byte
-	addr        string
-	key         keyID
-	used        time.Time
-	incarnation uint32 // the highest one
-	gone        bool   // memberlist takes it for dead
+	metadata []byte
+	addr     string
+	key      keyID
+	used     time.Time
+	highest  uint32 // incarnation in gossip about it
+	gone     bool   // memberlist takes it for dead
 }
 
 // provenNode is a node with proven instances.
@@ -297,7 +297,7 @@ func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 	if !bytes.Equal(known.metadata, t.metadata) {
 		known.metadata = bytes.Clone(t.metadata)
 	}
-	known.addr, known.key, known.used, known.incarnation = t.addr, key, now, max(known.incarnation, t.incarnation)
+	known.addr, known.key, known.used, known.highest = t.addr, key, now, max(known.highest, t.incarnation)
 	p.instances[t.name], p.addrs[t.addr] = known, struct{}{}
 	delete(p.unproven, t.name)
 	return m, nil
@@ -341,7 +341,7 @@ func (p *proofs) displace(id string, epoch uint64, now time.Time) {
 	delete(p.instances, name)
 	p.forgetAddr(old.addr)
 	if !old.gone {
-		p.ending[name] = &displaced{incarnation: old.incarnation, since: now}
+		p.ending[name] = &displaced{incarnation: old.highest, since: now}
 	}
 }
 

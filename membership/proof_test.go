@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
@@ -461,13 +462,30 @@ func FuzzInspectedStream(f *testing.F) {
 	w := newWire(f)
 	by, to := w.member("by", nil), w.member("to", nil)
 	w.acquainted(by, to)
+	dead := by.state(f)
+	dead.State = 2
 	f.Add(exchanged(f, nil, by.state(f)))
+	f.Add(exchanged(f, nil, by.fullState(f), dead, by.state(f)))
 	f.Add([]byte{messagePing, 0x81})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}}
 		got, err := io.ReadAll(c)
 		if err == nil && len(raw) > 0 && (len(got) == 0 || raw[0] != messagePushPull && !bytes.Equal(got, raw)) {
 			t.Fatalf("of %x memberlist reads %x", raw, got)
+		}
+		if err != nil || len(raw) == 0 || raw[0] != messagePushPull {
+			return
+		}
+		states, err := received(got)
+		if err != nil {
+			t.Fatalf("of %x memberlist reads %x: %v", raw, got, err)
+		}
+		for _, s := range states {
+			name, addr := s.Name, addrPort(s.Addr, s.Port)
+			if s.State != stateAlive && len(s.Meta) > 0 || len(s.Meta) > memberlist.MetaMaxSize ||
+				s.State == stateAlive && name != to.self && (to.proofs.addr(name) != addr || !bytes.Equal(to.proofs.instances[name].metadata, s.Meta)) {
+				t.Fatalf("of %x memberlist reads the state %+v", raw, s)
+			}
 		}
 	})
 }
