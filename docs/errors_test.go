@@ -22,7 +22,7 @@ import (
 
 // statusNames are those of net/http that answers of a relay's own have.
 var statusNames = map[string]int{
-	"StatusBadRequest": http.StatusBadRequest, "StatusNotFound": http.StatusNotFound, "StatusBadGateway": http.StatusBadGateway,
+	"StatusBadRequest": http.StatusBadRequest, "StatusMethodNotAllowed": http.StatusMethodNotAllowed, "StatusNotFound": http.StatusNotFound, "StatusBadGateway": http.StatusBadGateway,
 	"StatusServiceUnavailable": http.StatusServiceUnavailable, "StatusGatewayTimeout": http.StatusGatewayTimeout,
 	"StatusTooManyRequests": http.StatusTooManyRequests, "StatusMisdirectedRequest": http.StatusMisdirectedRequest,
 }

@@ -105,16 +105,17 @@ type Code string
 
 // The codes, with the HTTP status of a relay's answer.
 const (
-	CodeBadRequest     Code = "bad_request"     // 400: the request names no service, or cannot be carried
-	CodeUnknownService Code = "unknown_service" // 404: no worker offers it or recently offered it
-	CodeUpstreamFailed Code = "upstream_failed" // 502: every attempt failed
-	CodeNoEndpoint     Code = "no_endpoint"     // 503: no worker offers it now
-	CodeNotReady       Code = "not_ready"       // 503: this relay does not know yet which workers offer it; see Retry-After
-	CodeOverloaded     Code = "overloaded"      // 503: too many requests in flight; see Retry-After
-	CodeClientLimit    Code = "client_limit"    // 429: too many requests of this client in flight; see Retry-After
-	CodeTimeout        Code = "timeout"         // 504: no answer in time
-	CodeExhausted      Code = "relay_exhausted" // 503: this relay could open no connection; see Retry-After
-	CodeCircuitOpen    Code = "circuit_open"    // 503: the caller's requests failed too often; see Retry-After
+	CodeBadRequest       Code = "bad_request"        // 400: the request names no service, or cannot be carried
+	CodeMethodNotAllowed Code = "method_not_allowed" // 405: TRACE
+	CodeUnknownService   Code = "unknown_service"    // 404: no worker offers it or recently offered it
+	CodeUpstreamFailed   Code = "upstream_failed"    // 502: every attempt failed
+	CodeNoEndpoint       Code = "no_endpoint"        // 503: no worker offers it now
+	CodeNotReady         Code = "not_ready"          // 503: this relay does not know yet which workers offer it; see Retry-After
+	CodeOverloaded       Code = "overloaded"         // 503: too many requests in flight; see Retry-After
+	CodeClientLimit      Code = "client_limit"       // 429: too many requests of this client in flight; see Retry-After
+	CodeTimeout          Code = "timeout"            // 504: no answer in time
+	CodeExhausted        Code = "relay_exhausted"    // 503: this relay could open no connection; see Retry-After
+	CodeCircuitOpen      Code = "circuit_open"       // 503: the caller's requests failed too often; see Retry-After
 )
 
 // ReplayLimit is how many bytes of a body are kept so that it can be sent again. A sidecar

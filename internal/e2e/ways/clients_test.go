@@ -130,7 +130,7 @@ func TestDepartedClientsOfASilentServiceLeaveNothingBehind(t *testing.T) {
 
 func TestNoClientPretendsToBeAProxy(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
-		for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Forwarded-For", "X-Forwarded-Prefix", "X_Forwarded_For", "X-Forwarded_For", "X_Real_Ip", "x_forwarded-proto"} {
+		for _, name := range []string{"Forwarded", "X-Real-Ip", "X-Forwarded-For", "X-Forwarded-Prefix", "X_Forwarded_For", "X-Forwarded_For", "X_Real_Ip", "x_forwarded-proto", "True-Client-Ip", "Cf-Connecting-Ip", "true_client_ip"} {
 			c := w.dial(t)
 			c.say("GET /ok HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s: pretended-%s\r\n\r\n", name, name)
 			if resp, body, err := c.answer("GET"); err != nil || body != "ok" {
@@ -148,6 +148,43 @@ func TestNoClientPretendsToBeAProxy(t *testing.T) {
 	})
 }
 
+func TestARequestThatNamesTwoServicesOrIsForAnotherProtocolReachesNone(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		f := w.frames(t)
+		for i, r := range []struct {
+			line   string // of HTTP/1.1; its target is that over HTTP/2 if it is a path
+			more   string // a second value of Ringway-Service
+			status int
+		}{
+			{"GET /two-services HTTP/1.1", "other", http.StatusBadRequest},
+			{"POST /one-service-twice HTTP/1.1", "odd", http.StatusBadRequest},
+			{"GET ftp://a/file HTTP/1.1", "", http.StatusBadRequest},
+			{"TRACE /trace HTTP/1.1", "", http.StatusMethodNotAllowed},
+		} {
+			w.service.forget()
+			method, target, _ := strings.Cut(strings.TrimSuffix(r.line, " HTTP/1.1"), " ")
+			more, fields := "", []string(nil)
+			if r.more != "" {
+				more, fields = "Ringway-Service: "+r.more+"\r\n", []string{"ringway-service", r.more}
+			}
+			c := w.dial(t)
+			c.say("%s\r\nHost: a\r\nRingway-Service: odd\r\n%s\r\n", r.line, more)
+			if resp, body, err := c.answer(method); err != nil || resp.StatusCode != r.status {
+				t.Errorf("%s: %v %q, %v", r.line, resp, body, err)
+			}
+			if target[0] == '/' {
+				f.request(t, uint32(2*i+1), true, method, target+"-2", fields...)
+				if status, _, reset := f.answer(t, uint32(2*i+1), ""); status != fmt.Sprint(r.status) || reset {
+					t.Errorf("%s over HTTP/2: %s, reset %v", r.line, status, reset)
+				}
+			}
+			if w.service.got(target) || w.service.got("/file") {
+				t.Errorf("the service got %s", r.line)
+			}
+		}
+	})
+}
+
 func TestTheFleetIsOneStepOfMaxForwards(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		c, f := w.dial(t), w.frames(t)
@@ -159,7 +196,7 @@ func TestTheFleetIsOneStepOfMaxForwards(t *testing.T) {
 			{"OPTIONS", "0", http.StatusNoContent, ""},
 			{"TRACE", "0", http.StatusMethodNotAllowed, ""},
 			{"OPTIONS", "1", http.StatusOK, "0"},
-			{"TRACE", "20", http.StatusOK, "19"},
+			{"TRACE", "20", http.StatusMethodNotAllowed, ""},
 			{"OPTIONS", "none", http.StatusOK, "none"},
 			{"GET", "0", http.StatusOK, "0"}, // counts for the two methods only
 		} {

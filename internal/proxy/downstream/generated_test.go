@@ -24,6 +24,7 @@ var stricter = []string{
 	"HTTP/1.1 needs exactly one Host header",
 	"bad host",
 	"a user in the request target",
+	"a request target with another scheme than http and https",
 	"bad header name", // of a trailer
 }
 

@@ -30,6 +30,7 @@ const (
 	errTarget      = http1.Malformed("bad request target")
 	errNoHost      = http1.Malformed("HTTP/1.1 needs exactly one Host header")
 	errHost        = http1.Malformed("bad host")
+	errScheme      = http1.Malformed("a request target with another scheme than http and https")
 	errUser        = http1.Malformed("a user in the request target")
 	errPreface     = http1.Malformed("damaged preface of HTTP/2")
 	errExpect      = http1.Malformed("Expect is not 100-continue")
@@ -211,6 +212,8 @@ func (c *conn) parseRequestLine(line string) *fault {
 		return badRequest(errTarget)
 	}
 	switch {
+	case parsed.Host != "" && parsed.Scheme != "http" && parsed.Scheme != "https" && !authority:
+		return badRequest(errScheme) // the service would take it for a request by HTTP
 	case parsed.User != nil:
 		return badRequest(errUser) // it would be lost (RFC 9110 §4.2.4)
 	case authority:

@@ -18,6 +18,7 @@ const (
 	hosts        = "no host has such a name or port; another reader may see another host"
 	shortLengths = "18 digits are enough, and leave no overflow"
 	shortChunks  = "15 digits are enough, and leave no overflow"
+	otherScheme  = "the service would take a request for another protocol for one of HTTP"
 	noPreface    = "a client of HTTP/2 cannot read an answer of HTTP/1: net/http answers 400"
 	silence      = "the client has ended its side within the head: net/http answers 400, which few would read"
 )
@@ -122,7 +123,9 @@ var table = []row{
 	{"absolute form with a port", line("GET http://b:81/ HTTP/1.1"), ok, ""},
 	{"absolute form with a user", line("GET http://u:p@b/ HTTP/1.1"), "400", "the user would be lost (RFC 9110 §4.2.4)"},
 	{"absolute form with an empty user", line("GET http://@b/ HTTP/1.1"), "400", "the user would be lost (RFC 9110 §4.2.4)"},
-	{"absolute form of another scheme", line("GET ftp://b/ HTTP/1.1"), ok, ""},
+	{"absolute form of another scheme", line("GET ftp://b/ HTTP/1.1"), "400", otherScheme},
+	{"absolute form of a scheme with a port", line("GET ws://b:80/ HTTP/1.1"), "400", otherScheme},
+	{"absolute form of HTTPS", line("GET HTTPS://b/ HTTP/1.1"), ok, ""},
 	{"absolute form without host", line("GET http:///c HTTP/1.1"), "400", "a URI of HTTP has a host (RFC 9110 §4.2.1)"},
 	{"absolute form with a bad port", line("GET http://b:x/ HTTP/1.1"), "400", ""},
 	{"absolute form with an IPv6 address", line("GET http://[::1]:80/ HTTP/1.1"), ok, ""},

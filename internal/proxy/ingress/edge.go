@@ -12,8 +12,8 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// origin is the kind of sender of a request. It decides which of the fields X-Forwarded-*,
-// Forwarded, X-Real-Ip and wire.CallerHeader are trusted.
+// origin is the kind of sender of a request. It decides which of the fields X-Forwarded-*, those of
+// origins, and wire.CallerHeader are trusted.
 type origin uint8
 
 const (
@@ -106,25 +106,47 @@ func (t *try) drops(name string) bool {
 	case 'R', 'r':
 		return wire.Reserved(name)
 	case 'T', 't':
-		return t.spans != nil && name == tracestateHeader
-	case 'X', 'x', 'F', 'f':
+		return t.spans != nil && name == tracestateHeader || t.hidesOrigin(name)
+	case 'X', 'x', 'F', 'f', 'C', 'c':
 		if t.record != nil && t.record.passes && isRequestID(name) {
 			return true // the relay sends its own
 		}
-		switch t.from {
-		case fromClient:
-			return saysOrigin(name)
-		case fromFront: // a proxy that sets the field may let the client's variant pass
-			return strings.IndexByte(name, '_') >= 0 && saysOrigin(name)
-		}
+		return t.hidesOrigin(name)
 	}
 	return false
 }
 
+// hidesOrigin reports whether a field is not passed on because its sender may not say where a
+// request comes from.
+func (t *try) hidesOrigin(name string) bool {
+	switch t.from {
+	case fromClient:
+		return saysOrigin(name)
+	case fromFront: // a proxy that sets the field may let the client's variant pass
+		return strings.IndexByte(name, '_') >= 0 && saysOrigin(name)
+	}
+	return false
+}
+
+// origins are the fields in which proxies and content delivery networks name the client, besides
+// those that begin with x-forwarded. Services believe them because their own proxies set them.
+// Their first letters are those in try.drops.
+var origins = [...]string{
+	"forwarded", "x-real-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip", "client-ip", "cf-connecting-ip", "cf-connecting-ipv6",
+	"fastly-client-ip", "fly-client-ip", "x-original-forwarded-for", "x-envoy-external-address", "x-originating-ip", "x-remote-ip", "x-remote-addr",
+}
+
 // saysOrigin reports whether a field describes where a request comes from.
 func saysOrigin(name string) bool {
-	return wire.Begins(name, "x-forwarded") || len(name) == len("forwarded") && wire.Begins(name, "forwarded") ||
-		len(name) == len("x-real-ip") && wire.Begins(name, "x-real-ip")
+	if wire.Begins(name, "x-forwarded") {
+		return true
+	}
+	for _, origin := range origins {
+		if len(name) == len(origin) && wire.Begins(name, origin) {
+			return true
+		}
+	}
+	return false
 }
 
 // addrOnly removes the port from a remote address.

@@ -35,6 +35,7 @@ func TestOnlyATrustedProxyNamesTheSourceOfARequest(t *testing.T) {
 	said := http.Header{
 		"X-Forwarded-For": {"198.51.100.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.test"}, "X-Forwarded-Port": {"443"},
 		"X-Forwarded-Prefix": {"/shop"}, "Forwarded": {"for=198.51.100.7"}, "X-Real-Ip": {"198.51.100.7"},
+		"True-Client-Ip": {"198.51.100.7"}, "Cf-Connecting-Ip": {"198.51.100.7"}, "True_client_ip": {"203.0.113.9"},
 		"X_forwarded_for": {"203.0.113.9"}, "X-Forwarded_for": {"203.0.113.9"}, "X_real_ip": {"203.0.113.9"},
 		"Ringway-Caller": {"web"}, "Ringway_caller": {"web"}, "Ringway_load": {"9"}, "Ringway-Hop": {"r9"},
 		"X-Forwarding": {"kept"}, "Forwarded-Twice": {"kept"}, "X-Other_header": {"kept"},
@@ -48,6 +49,7 @@ func TestOnlyATrustedProxyNamesTheSourceOfARequest(t *testing.T) {
 	proxied := with(http.Header{
 		"X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.test"}, "X-Forwarded-Port": {"443"},
 		"X-Forwarded-Prefix": {"/shop"}, "Forwarded": {"for=198.51.100.7"}, "X-Real-Ip": {"198.51.100.7"},
+		"True-Client-Ip": {"198.51.100.7"}, "Cf-Connecting-Ip": {"198.51.100.7"},
 	})
 	proxied["X-Forwarded-For"] = []string{"198.51.100.7, 10.0.0.1"}
 	for _, c := range []struct {
@@ -212,7 +214,7 @@ func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
 // FuzzReservedNames holds the names that are dropped against what a service behind CGI
 // makes of them.
 func FuzzReservedNames(f *testing.F) {
-	for _, name := range []string{"Ringway-Caller", "Ringway_caller", "X_forwarded-For", "X-Forwarded", "Forwarded", "X-Real_ip", "X-Real-Ip-2", "Ringway", "K"} {
+	for _, name := range []string{"Ringway-Caller", "Ringway_caller", "X_forwarded-For", "X-Forwarded", "Forwarded", "X-Real_ip", "X-Real-Ip-2", "True-Client-Ip", "True_client_ip", "Cf-Connecting-Ip", "Client-Ip", "X-Client-Ip", "Ringway", "K"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -228,7 +230,9 @@ func FuzzReservedNames(f *testing.F) {
 		if got, want := wire.Reserved(name), strings.HasPrefix(cgi, "RINGWAY_"); got != want {
 			t.Errorf("%q reserved: %v, want %v", name, got, want)
 		}
-		want := strings.HasPrefix(cgi, "X_FORWARDED") || cgi == "FORWARDED" || cgi == "X_REAL_IP"
+		want := strings.HasPrefix(cgi, "X_FORWARDED") || slices.ContainsFunc(origins[:], func(origin string) bool {
+			return cgi == strings.ToUpper(strings.ReplaceAll(origin, "-", "_"))
+		})
 		if got := saysOrigin(name); got != want {
 			t.Errorf("%q says an origin: %v, want %v", name, got, want)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 var statusOf = map[wire.Code]int{
-	wire.CodeBadRequest: http.StatusBadRequest, wire.CodeUnknownService: http.StatusNotFound,
+	wire.CodeBadRequest: http.StatusBadRequest, wire.CodeMethodNotAllowed: http.StatusMethodNotAllowed, wire.CodeUnknownService: http.StatusNotFound,
 	wire.CodeUpstreamFailed: http.StatusBadGateway, wire.CodeNoEndpoint: http.StatusServiceUnavailable,
 	wire.CodeNotReady: http.StatusServiceUnavailable, wire.CodeOverloaded: http.StatusServiceUnavailable, wire.CodeTimeout: http.StatusGatewayTimeout,
 	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests,
@@ -115,7 +115,7 @@ const cancelled = "1"
 // DEADLINE_EXCEEDED (4). The others are as gRPC translates the HTTP status: INTERNAL (13)
 // and UNIMPLEMENTED (12).
 var callStatus = map[wire.Code]string{
-	wire.CodeBadRequest: "13", wire.CodeUnknownService: "12",
+	wire.CodeBadRequest: "13", wire.CodeMethodNotAllowed: "12", wire.CodeUnknownService: "12",
 	wire.CodeUpstreamFailed: "14", wire.CodeNoEndpoint: "14", wire.CodeNotReady: "14", wire.CodeExhausted: "14", wire.CodeCircuitOpen: "14",
 	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8",
 	wire.CodeTimeout: "4", wire.FailedCancelled: cancelled,

@@ -189,11 +189,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.free() // also if a panic aborts the answer
 	name := h.service(r)
 	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
-	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
-		t.refuseUnknown(name, wire.CodeUnknownService) // what else there is does not concern these clients
+	if !t.acceptable() {
 		return
 	}
-	if (r.Method == http.MethodOptions || r.Method == http.MethodTrace) && !t.mayForward() {
+	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
+		t.refuseUnknown(name, wire.CodeUnknownService) // what else there is does not concern these clients
 		return
 	}
 	service, known := h.cfg.Services.Service(name)

@@ -43,7 +43,7 @@ type vectors struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
 	reg.MustRegister(limits{m}, openSessions{m})
-	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeNotReady, wire.CodeNoEndpoint, codeMisdirected} {
+	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeMethodNotAllowed, wire.CodeNotReady, wire.CodeNoEndpoint, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
 	}
 	silent := series.With(reg).CounterVec("ringway_relay_silent_requests_total", "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).", "side")

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,12 +12,47 @@ import (
 
 const maxForwards = "Max-Forwards"
 
-// mayForward counts one step in Max-Forwards of a request for which it counts (RFC 9110 §7.6.2). It
-// returns false if it has answered because no step was left. The relay that has the client counts for
-// the whole fleet, so that the number does not depend on which relay serves the service.
+// acceptable returns false if it has answered, because no service gets such a request.
+func (t *try) acceptable() bool {
+	h, r := t.handler, t.r
+	f := failure{Code: wire.CodeBadRequest}
+	switch name := repeated(r.Header); {
+	case h.cfg.Local:
+		return true
+	case name != "":
+		// Which of them a proxy in front has checked is not known.
+		f.Text = fmt.Sprintf("the request has %d fields %s: send one", len(r.Header[name]), name)
+	case r.Method == http.MethodTrace && !h.cfg.Hop:
+		// The echo would show a script cookies and credentials, and a client what relays add.
+		t.w.Header()["Allow"] = []string{"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
+		f.Text, f.Code = "TRACE is not carried, because its answer shows credentials and what relays add to a request: use another method", wire.CodeMethodNotAllowed
+	default:
+		return r.Method != http.MethodOptions || t.mayForward()
+	}
+	h.cfg.Metrics.unnamed(f.Code)
+	t.answerRefusal(f)
+	return false
+}
+
+// repeated returns the name of a field for relays of which a request has several, empty if there is
+// none. wire.TimeLeft refuses several of wire.TimeoutHeader. Of several of wire.CallerHeader the last
+// one is that of the trusted proxy.
+func repeated(h http.Header) string {
+	switch {
+	case len(h[wire.ServiceHeader]) > 1:
+		return wire.ServiceHeader
+	case len(h[wire.KeyHeader]) > 1:
+		return wire.KeyHeader
+	}
+	return ""
+}
+
+// mayForward counts one step in Max-Forwards of OPTIONS (RFC 9110 §7.6.2). It returns false if it has
+// answered because no step was left. The relay that has the client counts for the whole fleet, so
+// that the number does not depend on which relay serves the service.
 func (t *try) mayForward() bool {
 	h, r := t.handler, t.r
-	if h.cfg.Hop || h.cfg.Local {
+	if h.cfg.Hop {
 		return true
 	}
 	given := r.Header[maxForwards]
@@ -31,14 +67,8 @@ func (t *try) mayForward() bool {
 		r.Header[maxForwards] = []string{strconv.FormatInt(left-1, 10)}
 		return true
 	}
-	status := http.StatusNoContent
-	if r.Method == http.MethodTrace { // an echo of the request could show a script what it may not read
-		status = http.StatusMethodNotAllowed
-		t.w.Header()["Allow"] = []string{http.MethodOptions}
-		t.w.Header()["Content-Length"] = []string{"0"}
-	}
-	t.w.WriteHeader(status)
-	t.record.own(status)
+	t.w.WriteHeader(http.StatusNoContent)
+	t.record.own(http.StatusNoContent)
 	return false
 }
 
