@@ -109,6 +109,7 @@ var roundTrips = sync.Pool{New: func() any {
 	t.init()
 	t.res.header = make(http.Header, fieldsOfMap)
 	t.body.framing.Trailer = t.body.trailerField
+	t.body.takeBounded = func() []byte { return t.body.bounded(t.body.take()) }
 	return t
 }}
 
@@ -340,12 +341,19 @@ func (c *conn) await() bool {
 	}
 }
 
-// fill reads more bytes after those that are there.
+// fill reads more bytes after those that are there. If there are none, it holds no buffer while it
+// waits, if it can.
 func (c *conn) fill() error {
-	c.takeBuffer()
 	if c.from == c.to {
 		c.from, c.to = 0, 0
+		if c.tls == nil && c.socket.Usable() {
+			c.dropBuffer()
+			n, err := c.socket.Read(c.take, c.drop)
+			c.to = n
+			return err
+		}
 	}
+	c.takeBuffer()
 	if c.to == len(c.in) {
 		if c.from > 0 {
 			c.to = copy(c.in, c.in[c.from:c.to])

@@ -21,6 +21,16 @@ import (
 // that a short one gets a length, and its end needs no frame of its own.
 const heldAnswer = 4 << 10
 
+// heldBuffers are for what is held back. A request that waits for its answer has none.
+var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldAnswer); return &b }}
+
+func (x *exchange) dropHeld() {
+	if x.heldPool != nil {
+		heldBuffers.Put(x.heldPool)
+		x.held, x.heldPool = nil, nil
+	}
+}
+
 // selectsHTTP2 reports whether a client has selected HTTP/2 in the handshake.
 func selectsHTTP2(state *tls.ConnectionState) bool {
 	return state != nil && state.NegotiatedProtocol == "h2"
@@ -121,17 +131,19 @@ type exchange struct {
 	declared string        // length, if PassField has it
 	dated    bool          // one of passed is the date
 	written  int64         // of the body
-	held     []byte        // of the body, not sent yet
-	sent     bool          // the head was sent
-	empty    bool          // the answer has no body
-	tunnel   *tunnel       // of an extended CONNECT
-	gone     func()        // ends the context, bound once
+	held     []byte        // of the body, not sent yet; nil if there is none
+	heldPool *[]byte
+	sent     bool    // the head was sent
+	empty    bool    // the answer has no body
+	brief    bool    // the body may be left out
+	tunnel   *tunnel // of an extended CONNECT
+	gone     func()  // ends the context, bound once
 
 	read, write http2.Deadline
 }
 
 var exchanges = sync.Pool{New: func() any {
-	x := &exchange{answer: make(http.Header, fieldsOfMap), held: make([]byte, 0, heldAnswer)}
+	x := &exchange{answer: make(http.Header, fieldsOfMap)}
 	x.init()
 	x.body.x = x
 	x.gone = func() { x.context.cancel() }
@@ -165,9 +177,9 @@ func (x *exchange) end() {
 		*list = (*list)[:0]
 	}
 	x.secret, x.answerSecret = x.secret[:0], x.answerSecret[:0]
-	x.held = x.held[:0]
+	x.dropHeld()
 	x.c, x.s, x.tunnel = nil, nil, nil
-	x.status, x.written, x.sent, x.empty, x.declared, x.dated = 0, 0, false, false, "", false
+	x.status, x.written, x.sent, x.empty, x.brief, x.declared, x.dated = 0, 0, false, false, false, "", false
 }
 
 // parse reads the head into x.req. It returns false if the request was refused.
@@ -257,6 +269,7 @@ func (x *exchange) refuse(f *fault) {
 	x.answer["Content-Type"] = []string{"application/json"}
 	x.WriteHeader(f.status)
 	_, _ = x.Write(f.body())
+	x.Brief()
 	x.finish()
 }
 
@@ -402,9 +415,9 @@ func (x *exchange) send(p []byte, end bool) error {
 		}
 	}
 	if len(x.held) > 0 {
-		held := x.held
-		x.held = x.held[:0]
-		if _, err := x.s.Write(held, end && len(p) == 0); err != nil || len(p) == 0 {
+		_, err := x.s.Write(x.held, end && len(p) == 0)
+		x.dropHeld()
+		if err != nil || len(p) == 0 {
 			return err
 		}
 	}
@@ -432,6 +445,10 @@ func (x *exchange) Write(p []byte) (int, error) {
 	}
 	x.written += int64(len(p))
 	if len(x.held)+len(p) <= heldAnswer {
+		if x.heldPool == nil {
+			x.heldPool = heldBuffers.Get().(*[]byte)
+			x.held = *x.heldPool
+		}
 		x.held = append(x.held, p...)
 		return len(p), nil
 	}
@@ -452,11 +469,26 @@ func (x *exchange) FlushError() error {
 // Flush sends what is held back.
 func (x *exchange) Flush() { _ = x.FlushError() }
 
+// Brief allows to leave out the body of a short answer if the client has no window for it. A client
+// that is refused could otherwise hold as many streams as it is refused.
+func (x *exchange) Brief() { x.brief = true }
+
+// shorten leaves out the body of a brief answer for which there is no window.
+func (x *exchange) shorten() {
+	if !x.brief || x.sent || len(x.held) == 0 || x.s.Window() >= len(x.held) {
+		return
+	}
+	x.dropHeld()
+	x.written, x.length = 0, -1
+	x.fields = slices.DeleteFunc(x.fields, func(f http2.Field) bool { return f.Name == "content-length" })
+}
+
 // finish ends the answer after the handler.
 func (x *exchange) finish() {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
 	}
+	x.shorten()
 	if x.length >= 0 && !x.empty && x.written != x.length {
 		x.s.Reset(http2.InternalError) // the client must see that the answer is not whole
 		return
@@ -519,11 +551,29 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	}
 	b.sendContinue()
 	n, err := b.x.s.Read(p)
+	b.noteEnd(err)
+	return n, err
+}
+
+// ReadLate is Read into the buffer that take returns when bytes are there.
+func (b *streamBody) ReadLate(take func() []byte, _ func()) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errBodyClosed
+	}
+	b.sendContinue()
+	p, err := b.x.s.ReadLate(take)
+	b.noteEnd(err)
+	return p, err
+}
+
+// noteEnd takes the trailers behind the last read.
+func (b *streamBody) noteEnd(err error) {
 	if err == io.EOF && !b.ended {
 		b.ended = true
 		b.trailers()
 	}
-	return n, err
 }
 
 // Buffered returns how many bytes Read returns without waiting, and whether the end of the

@@ -383,6 +383,9 @@ type requestBody struct {
 	c       *conn
 	framing http1.Body
 
+	take        func() []byte // of the ReadLate that waits
+	takeBounded func() []byte // bound once
+
 	mu       sync.Mutex // held while reading
 	data     []byte     // extracted and not read yet; points into c.in
 	expected bool       // the client waits for 100 Continue
@@ -401,19 +404,63 @@ var errBodyClosed = errors.New("downstream: the body was read after the handler 
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(p) == 0 && !b.closed {
+		return 0, b.err
+	}
+	if err := b.begin(); err != nil {
+		return 0, err
+	}
+	return b.took(b.read(p))
+}
+
+// ReadLate reads as Read does, into the buffer that take returns when bytes may have arrived. If there
+// are none, drop gets it back: a body that does not move holds no buffer. TLS needs one while it waits.
+func (b *requestBody) ReadLate(take func() []byte, drop func()) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.begin(); err != nil {
+		return nil, err
+	}
+	err := b.extract()
+	switch {
+	case err == errDirect && b.c.tls == nil && b.c.socket.Usable():
+		b.take = take
+		n, err := b.direct(b.c.socket.Read(b.takeBounded, drop))
+		b.take = nil
+		if n, err = b.took(n, err); n == 0 {
+			return nil, err
+		}
+		return take()[:n], err // holds them already
+	case err == errDirect:
+		p := take()
+		n, err := b.took(b.direct(b.c.nc.Read(b.bounded(p))))
+		return p[:n], err
+	case err != nil:
+		_, err = b.took(0, err)
+		return nil, err
+	}
+	p := take()
+	n, err := b.took(b.copy(p), nil)
+	return p[:n], err
+}
+
+// begin returns why nothing can be read, and asks a client for the body that waits for that.
+func (b *requestBody) begin() error {
 	switch {
 	case b.closed:
-		return 0, errBodyClosed
+		return errBodyClosed
 	case b.err != nil:
-		return 0, b.err
-	case len(p) == 0:
-		return 0, nil
+		return b.err
 	}
 	if b.expected {
 		b.expected = false
 		b.c.res.sendContinue()
 	}
-	n, err := b.read(p)
+	return nil
+}
+
+// took records the result of a read.
+func (b *requestBody) took(n int, err error) (int, error) {
 	if b.err = err; err == nil && len(b.data) == 0 {
 		b.lookAhead()
 	}
@@ -447,16 +494,28 @@ func (b *requestBody) ended() {
 	}
 }
 
+// errDirect means that the next bytes of a body are those of the connection, without any framing.
+var errDirect = errors.New("downstream: to be read from the connection")
+
+// read waits for at least one byte.
 func (b *requestBody) read(p []byte) (int, error) {
+	switch err := b.extract(); err {
+	case nil:
+		return b.copy(p), nil
+	case errDirect:
+		return b.direct(b.c.nc.Read(b.bounded(p)))
+	default:
+		return 0, err
+	}
+}
+
+// extract waits until a part of the body is in data, or returns errDirect. While the connection waits
+// for a byte of the framing, it holds no buffer if it can.
+func (b *requestBody) extract() error {
 	c := b.c
 	for len(b.data) == 0 {
-		if direct := b.framing.Direct(); direct > 0 && c.from == c.to {
-			n, err := c.nc.Read(p[:min(int64(len(p)), direct)])
-			if n > 0 {
-				b.framing.Skip(int64(n))
-				return n, nil
-			}
-			return 0, early(err)
+		if b.framing.Direct() > 0 && c.from == c.to {
+			return errDirect
 		}
 		data, used, err := b.framing.Next(c.in[c.from:c.to])
 		c.from += used
@@ -465,17 +524,36 @@ func (b *requestBody) read(p []byte) (int, error) {
 			b.data = data
 		case http1.ErrNeedMore:
 			if err := c.fill(); err != nil {
-				return 0, early(err)
+				return early(err)
 			}
 		case io.EOF:
-			return 0, io.EOF
+			return io.EOF
 		default:
-			return 0, malformed(err)
+			return malformed(err)
 		}
 	}
+	return nil
+}
+
+// bounded returns the part of a buffer that the connection may fill with the body.
+func (b *requestBody) bounded(p []byte) []byte {
+	return p[:min(int64(len(p)), b.framing.Direct())]
+}
+
+// direct records n bytes of the body that were read from the connection.
+func (b *requestBody) direct(n int, err error) (int, error) {
+	if n > 0 {
+		b.framing.Skip(int64(n))
+		return n, nil
+	}
+	return 0, early(err)
+}
+
+// copy takes from what was extracted.
+func (b *requestBody) copy(p []byte) int {
 	n := copy(p, b.data)
 	b.data = b.data[n:]
-	return n, nil
+	return n
 }
 
 func malformed(err error) error { return fmt.Errorf("malformed request: %w", err) }

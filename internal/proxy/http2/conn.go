@@ -74,6 +74,7 @@ type Conn struct {
 
 	mu         sync.Mutex // guards the fields below, and the streams
 	streams    map[uint32]*Stream
+	lingering  int      // streams that wait in Linger
 	active     int      // streams that count against the limit of streams
 	opened     uint32   // the highest stream that was opened
 	resets     []uint32 // streams that this side has reset last: frames for them may be on the way

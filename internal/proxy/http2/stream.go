@@ -38,7 +38,8 @@ type Stream struct {
 	connect     bool  // of a client: the request is a CONNECT
 	onEnd       func()
 
-	buf     []byte // buf[off:] has arrived and was not read
+	buf     []byte // buf[off:] has arrived and was not read; nil if nothing has
+	pooled  *[]byte
 	off     int
 	arrived int64 // bytes of the body
 	window  int64 // how much the other side may still send
@@ -56,8 +57,21 @@ type Stream struct {
 
 var streams = sync.Pool{New: func() any { return new(Stream) }}
 
-// keptBuffer is the largest buffer that a stream keeps for the next one.
+// keptBuffer is the largest buffer that is returned to the pool.
 const keptBuffer = 64 << 10
+
+// bodyBuffers are for bodies that have arrived and were not read. A stream has one only while it has
+// such bytes: thousands of streams may be open on which nothing moves.
+var bodyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
+
+// dropBuffer returns the buffer, of which everything was read or nothing is needed. The lock is held.
+func (s *Stream) dropBuffer() {
+	if s.pooled != nil && cap(s.buf) <= keptBuffer {
+		*s.pooled = s.buf[:0]
+		bodyBuffers.Put(s.pooled)
+	}
+	s.buf, s.pooled, s.off = nil, nil, 0
+}
 
 func newStream(c *Conn) *Stream {
 	s := streams.Get().(*Stream)
@@ -69,12 +83,10 @@ func newStream(c *Conn) *Stream {
 
 // free returns the stream for the next one. The lock is held, and nothing refers to it.
 func (s *Stream) free() {
-	if cap(s.buf) > keptBuffer {
-		s.buf = nil
-	}
+	s.dropBuffer()
 	s.head.reset()
 	s.trailers.reset()
-	*s = Stream{head: s.head, trailers: s.trailers, buf: s.buf[:0]}
+	*s = Stream{head: s.head, trailers: s.trailers}
 	streams.Put(s)
 }
 
@@ -236,28 +248,54 @@ func (s *Stream) Answer() (*Head, error) {
 func (s *Stream) Read(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
+	if err := s.awaitBody(len(p) > 0); err != nil {
+		return 0, err
+	}
+	return s.read(p), nil
+}
+
+// ReadLate reads as Read does, into the buffer that take returns. It asks for that when bytes are
+// there, so that many streams without any need no buffer. take must not block.
+func (s *Stream) ReadLate(take func() []byte) ([]byte, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if err := s.awaitBody(true); err != nil {
+		return nil, err
+	}
+	p := take()
+	return p[:s.read(p)], nil
+}
+
+// awaitBody returns nil when bytes of the body are there, or immediately unless it waits. The lock is
+// held.
+func (s *Stream) awaitBody(waits bool) error {
 	for {
 		switch {
 		case s.interrupted != nil:
-			return 0, s.interrupted
+			return s.interrupted
 		case s.cut != nil:
-			return 0, s.cut
+			return s.cut
 		case s.off < len(s.buf):
-			n := copy(p, s.buf[s.off:])
-			if s.off += n; s.off == len(s.buf) {
-				s.buf, s.off = s.buf[:0], 0
-			}
-			s.consumed(n)
-			return n, nil
+			return nil
 		case s.receivedEnd:
-			return 0, io.EOF
+			return io.EOF
 		case s.err != nil:
-			return 0, s.err
-		case len(p) == 0:
-			return 0, nil
+			return s.err
+		case !waits:
+			return nil
 		}
 		s.cond.Wait()
 	}
+}
+
+// read takes what is there of the body. The lock is held.
+func (s *Stream) read(p []byte) int {
+	n := copy(p, s.buf[s.off:])
+	if s.off += n; s.off == len(s.buf) {
+		s.dropBuffer()
+	}
+	s.consumed(n)
+	return n
 }
 
 // Buffered returns how many bytes Read returns without waiting, and whether the end of the
@@ -271,6 +309,10 @@ func (s *Stream) Buffered() (n int, end bool) {
 // received adds a part of the body, and padding. The lock is held.
 func (s *Stream) received(padding int, data []byte) {
 	s.credit += int64(padding)
+	if s.pooled == nil && len(data) > 0 {
+		s.pooled = bodyBuffers.Get().(*[]byte)
+		s.buf = (*s.pooled)[:0]
+	}
 	if s.off > 0 && len(s.buf)+len(data) > cap(s.buf) {
 		n := copy(s.buf, s.buf[s.off:])
 		s.buf, s.off = s.buf[:n], 0
@@ -314,6 +356,13 @@ func (c *Conn) giveBack(n int) {
 	c.out = appendWindowUpdate(c.out, 0, uint32(c.credit))
 	c.credit = 0
 	c.kick()
+}
+
+// Window returns how many bytes of a body the other side takes now.
+func (s *Stream) Window() int {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return int(max(min(s.sendWindow, s.c.sendWindow), 0))
 }
 
 // Send sends a header list: a head, with END_STREAM if end, or trailers, which need it. It
@@ -419,16 +468,22 @@ func (s *Stream) InterruptWrite(err error) {
 	s.wake()
 }
 
+const maxLingering = 100
+
 // Linger waits until the other side has sent everything, for d at most and as long as its
-// window lasts. Many clients take a reset for a failure although the whole answer was sent.
+// window lasts. Many clients take a reset for a failure although the whole answer was sent. Of a
+// connection at most maxLingering streams wait, because each takes memory of which a client that is
+// refused could use much.
 func (s *Stream) Linger(d time.Duration) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wanted := func() bool { return s.sentEnd && !s.receivedEnd && s.err == nil && s.window > 0 }
-	if !wanted() {
+	if !wanted() || c.lingering >= maxLingering {
 		return
 	}
+	c.lingering++
+	defer func() { c.lingering-- }()
 	over := false
 	timer := time.AfterFunc(d, func() {
 		c.mu.Lock()

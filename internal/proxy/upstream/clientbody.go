@@ -55,17 +55,43 @@ func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientB
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped {
-		return 0, errBodyStopped
+	if err := b.begin(); err != nil {
+		return 0, err
 	}
-	if b.ended.Load() {
-		return 0, io.EOF
+	return b.took(b.body.Read(p))
+}
+
+// next reads into the buffer, and returns what is in it until it is dropped.
+func (b *clientBody) next(in *lateBuffer) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.begin(); err != nil {
+		return nil, err
+	}
+	p, err := readLate(b.body, in.take, in.drop)
+	n, err := b.took(len(p), err)
+	return p[:n], err
+}
+
+// begin returns why nothing may be read. The lock is held.
+func (b *clientBody) begin() error {
+	switch {
+	case b.stopped:
+		return errBodyStopped
+	case b.ended.Load():
+		return io.EOF
 	}
 	if b.progress != nil {
 		b.progress.reading.Store(true)
+	}
+	return nil
+}
+
+// took records a read of n bytes after begin, and returns what the reader gets. The lock is held.
+func (b *clientBody) took(n int, err error) (int, error) {
+	if b.progress != nil {
 		defer b.progress.reading.Store(false)
 	}
-	n, err := b.body.Read(p)
 	if n > 0 {
 		if b.progress != nil {
 			b.progress.read()

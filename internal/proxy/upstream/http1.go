@@ -40,7 +40,7 @@ type flight struct {
 	r  *http.Request
 	x  *Exchange
 	c  *conn
-	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except over TLS
+	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except for those of a body over TLS
 
 	pooled   *[]byte
 	take     func() []byte // takeBuffer and dropBuffer, bound once
@@ -415,6 +415,16 @@ func (f *flight) fillIn() error {
 		if f.c.bare() {
 			f.dropBuffer()
 			return f.filled(f.c.socket.Read(f.take, f.drop))
+		}
+		if !f.committed {
+			// TLS needs a place for what it reads: a byte of the connection, until a head begins.
+			f.dropBuffer()
+			n, err := f.c.Read(f.c.one[:])
+			if n > 0 {
+				f.takeBuffer()
+				f.in[0] = f.c.one[0]
+			}
+			return f.filled(n, err)
 		}
 	}
 	f.takeBuffer()

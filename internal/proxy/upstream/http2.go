@@ -225,19 +225,20 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		}
 		limit.Stop()
 	}
-	bp := sendBuffers.Get().(*[]byte)
-	defer sendBuffers.Put(bp)
+	in := lateBuffers.Get().(*lateBuffer)
+	defer in.free()
 	for {
-		n, err := s.body.Read(*bp)
+		p, err := s.body.next(in)
 		switch {
 		case err == io.EOF:
-			_ = s.sendEnd((*bp)[:n]) // Answer returns this error as well
+			_ = s.sendEnd(p) // Answer returns this error as well
 			return
-		case n > 0:
-			if _, werr := s.s.Write((*bp)[:n], false); werr != nil {
+		case len(p) > 0:
+			if _, werr := s.s.Write(p, false); werr != nil {
 				return
 			}
 		}
+		in.drop()
 		if err != nil {
 			if s.body.failed.Load() {
 				// The endpoint waits for the rest of the body, which never comes. Not Interrupt,
@@ -579,8 +580,8 @@ func (s *h2Stream) fill(h http.Header, head *http2.Head) {
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
 // so that frames that arrive together are sent together.
 func (s *h2Stream) copyBody() *Error {
-	bp := sendBuffers.Get().(*[]byte)
-	defer sendBuffers.Put(bp)
+	in := lateBuffers.Get().(*lateBuffer)
+	defer in.free()
 	unflushed := true
 	for {
 		if n, end := s.s.Buffered(); n == 0 && !end && unflushed {
@@ -592,11 +593,11 @@ func (s *h2Stream) copyBody() *Error {
 			}
 			unflushed = false
 		}
-		n, err := s.s.Read(*bp)
-		if n > 0 {
+		p, err := s.s.ReadLate(in.take)
+		if len(p) > 0 {
 			s.progress.moved.Store(true)
 			s.progress.writing.Store(true)
-			m, werr := s.w.Write((*bp)[:n])
+			m, werr := s.w.Write(p)
 			s.progress.wrote()
 			s.res.BytesOut += int64(m)
 			if werr != nil {
@@ -604,6 +605,7 @@ func (s *h2Stream) copyBody() *Error {
 			}
 			unflushed = true
 		}
+		in.drop()
 		if err == io.EOF {
 			return nil
 		}

@@ -93,28 +93,54 @@ func (b *Replay) Rewind(w http.ResponseWriter) bool {
 }
 
 func (b *Replay) Read(p []byte) (int, error) {
-	if b.at < len(b.kept) {
-		n := copy(p, b.kept[b.at:])
-		b.at += n
-		return n, nil
+	if n, done, err := b.again(p); done {
+		return n, err
 	}
-	if b.ended && b.read {
-		return 0, io.EOF
+	n, err := b.body.Read(p)
+	b.keep(p[:n], err)
+	return n, err
+}
+
+// ReadLate is Read into the buffer that take returns; see lateReader.
+func (b *Replay) ReadLate(take func() []byte, drop func()) ([]byte, error) {
+	if b.at < len(b.kept) || b.ended && b.read {
+		p := take()
+		n, _, err := b.again(p)
+		return p[:n], err
 	}
 	b.begun = true
-	n, err := b.body.Read(p)
+	p, err := readLate(b.body, take, drop)
+	b.keep(p, err)
+	return p, err
+}
+
+// again reads what was kept. It returns false if body must be read.
+func (b *Replay) again(p []byte) (n int, done bool, err error) {
+	if b.at < len(b.kept) {
+		n = copy(p, b.kept[b.at:])
+		b.at += n
+		return n, true, nil
+	}
+	if b.ended && b.read {
+		return 0, true, io.EOF
+	}
+	b.begun = true
+	return 0, false, nil
+}
+
+// keep records what was read from body.
+func (b *Replay) keep(p []byte, err error) {
 	b.read = err == io.EOF
 	if b.lost {
-		return n, err
+		return
 	}
-	if len(b.kept)+n > wire.ReplayLimit {
+	if len(b.kept)+len(p) > wire.ReplayLimit {
 		b.kept, b.at, b.lost, b.ended = b.kept[:0], 0, true, false
-		return n, err
+		return
 	}
-	b.kept = append(b.kept, p[:n]...)
+	b.kept = append(b.kept, p...)
 	b.at = len(b.kept)
 	b.ended = b.read || err == nil && b.at == int(b.length)
-	return n, err
 }
 
 func (b *Replay) Close() error { return b.body.Close() }

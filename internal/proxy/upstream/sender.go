@@ -20,6 +20,52 @@ var sendBuffers = sync.Pool{New: func() any {
 	return &b
 }}
 
+// lateBuffer is the place for a send buffer, which it holds only while there are bytes: thousands of
+// clients may keep requests open and send nothing. take and drop are bound once.
+type lateBuffer struct {
+	pooled *[]byte // nil: none is held
+	take   func() []byte
+	drop   func()
+}
+
+var lateBuffers = sync.Pool{New: func() any {
+	b := &lateBuffer{}
+	b.take = func() []byte {
+		if b.pooled == nil {
+			b.pooled = sendBuffers.Get().(*[]byte)
+		}
+		return (*b.pooled)[chunkFront : chunkFront+sendData]
+	}
+	b.drop = func() {
+		if b.pooled != nil {
+			sendBuffers.Put(b.pooled)
+			b.pooled = nil
+		}
+	}
+	return b
+}}
+
+func (b *lateBuffer) free() {
+	b.drop()
+	lateBuffers.Put(b)
+}
+
+// lateReader is a body that asks for a buffer when bytes may have arrived, as those of package
+// downstream do. If there are none, drop gets the buffer back. What was read is in the buffer.
+type lateReader interface {
+	ReadLate(take func() []byte, drop func()) ([]byte, error)
+}
+
+// readLate reads from a body as a lateReader does, if it is one.
+func readLate(body io.Reader, take func() []byte, drop func()) ([]byte, error) {
+	if late, ok := body.(lateReader); ok {
+		return late.ReadLate(take, drop)
+	}
+	p := take()
+	n, err := body.Read(p)
+	return p[:n], err
+}
+
 // sender writes a request body to the endpoint on its own goroutine, so that the response
 // can be read meanwhile.
 type sender struct {
@@ -48,22 +94,23 @@ func (s *sender) start() {
 }
 
 func (s *sender) run() error {
-	bp := sendBuffers.Get().(*[]byte)
-	defer sendBuffers.Put(bp)
-	buf := *bp
+	in := lateBuffers.Get().(*lateBuffer)
+	defer in.free()
 	for {
-		n, err := s.body.Read(buf[chunkFront : chunkFront+sendData])
-		if n > 0 {
-			if werr := s.write(buf, n); werr != nil {
+		p, err := s.body.next(in)
+		if len(p) > 0 {
+			if werr := s.write(*in.pooled, len(p)); werr != nil {
 				return werr
 			}
 		}
 		if err == io.EOF {
-			return s.end(buf)
+			in.take()
+			return s.end(*in.pooled)
 		}
 		if err != nil {
 			return err
 		}
+		in.drop()
 	}
 }
 
