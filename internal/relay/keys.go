@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 )
@@ -81,36 +82,46 @@ func networks(texts []string) []netip.Prefix {
 	return out
 }
 
-// clientShare is how many requests of a service one client may have in flight: a number,
-// or a percentage of the service's limit. Zero means no limit.
+// clientShare is how many requests one client may have in flight: a number, a percentage of the limit
+// of a service, or a share of what is free. Zero means no limit.
 type clientShare struct {
 	n       int
 	percent bool
+	free    bool // n and percent do not count
 }
 
 // of returns the number for this limit of a service.
 func (s clientShare) of(maxInFlight int) int {
-	if !s.percent {
+	switch {
+	case s.free:
+		return ingress.ShareOfFree
+	case !s.percent:
 		return s.n
 	}
 	return max(1, int(int64(maxInFlight)*int64(s.n)/100))
 }
 
 var clientShares = settings.Kind[clientShare]{
-	Name: "share", Want: "a whole number, or a percentage such as 10%; 0 for no limit",
+	Name: "share", Want: "auto, a whole number, or a percentage such as 10%; 0 for no limit",
 	Parse: func(text string) (clientShare, error) {
-		digits, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+		if text = strings.TrimSpace(text); text == autoCount {
+			return clientShare{free: true}, nil
+		}
+		digits, percent := strings.CutSuffix(text, "%")
 		n, err := strconv.Atoi(digits)
 		switch {
 		case err != nil || n < 0:
-			return clientShare{}, errors.New("neither a number nor a percentage")
+			return clientShare{}, errors.New("neither auto nor a number nor a percentage")
 		case percent && (n < 1 || n > 100):
 			return clientShare{}, errors.New("not from 1% to 100%")
 		}
-		return clientShare{n, percent}, nil
+		return clientShare{n: n, percent: percent}, nil
 	},
 	Format: func(s clientShare) string {
-		if s.percent {
+		switch {
+		case s.free:
+			return autoCount
+		case s.percent:
 			return strconv.Itoa(s.n) + "%"
 		}
 		return strconv.Itoa(s.n)

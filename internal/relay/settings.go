@@ -85,6 +85,7 @@ func DefaultSettings() Settings {
 		Tracing:              tracing.Config{SampleRatio: 0.01},
 		Requests:             Requests{Requests: defaultRequests()},
 		AttemptTimeout:       attemptTime{percent: 100 * ingress.DefaultAttemptShare},
+		MaxInFlightPerClient: clientShare{free: true},
 		ProgressTimeout:      ingress.DefaultProgress,
 		Clients:              defaultClients,
 		Circuit:              defaultCircuitSettings(),
@@ -141,7 +142,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Float(set, &s.Requests.RetryBudget, settings.Spec{Name: "retry-budget", Group: requests, Reloadable: true, Usage: "retries as a share of the requests"}, settings.Between(0.0, 1.0))
 	settings.Int(set, &s.Requests.MaxInFlight, settings.Spec{Name: "max-in-flight", Group: requests, Reloadable: true, Usage: "requests of one service that this relay carries at a time; more are refused"}, settings.AtLeast(1))
 	settings.Bool(set, &s.Requests.AdaptiveInFlight, settings.Spec{Name: "adaptive-in-flight", Group: requests, Reloadable: true, Usage: "while the endpoints of a service cannot keep up, also refuse requests of it beyond what they complete in time; nothing is refused by this while they keep up, and streams, tunnels and uploads never are; max-in-flight holds besides"})
-	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Reloadable: true, Placeholder: "N|N%", Usage: "requests of one client address (IPv6: one /64) among them, as a number or a percentage of max-in-flight; more are refused; trusted proxies are not limited"}, clientShares)
+	settings.Custom(set, &s.MaxInFlightPerClient, settings.Spec{Name: "max-in-flight-per-client", Group: requests, Reloadable: true, Placeholder: "auto|N|N%", Usage: "requests of one client address (IPv6: one /64) that this relay carries at a time, to all services together, as a number or a percentage of max-in-flight; auto is a quarter of what the requests of all clients leave of max-in-flight, at least 100; more are refused; trusted proxies are not limited, and the clients of another proxy on this host are those that it names in X-Forwarded-For or X-Real-IP; 0 is no limit"}, clientShares)
 	settings.Int(set, &s.Requests.MaxClientConnections, settings.Spec{Name: "max-client-connections", Group: requests, Reloadable: true, DefaultText: "half of what the limit of open files leaves", Usage: "connections of clients that are open at a time, so that descriptors are left for workers, gossip and the admin API; a new one takes the place of the one that waits longest for its next request, or waits itself while all are in use; 0 is the default: half of the limit of open files less 128"}, settings.AtLeast(0))
 	settings.Duration(set, &s.Clients.HeadTimeout, settings.Spec{Name: "client-head-timeout", Group: requests, Usage: "time for a client to send the head of a request"}, settings.Above(time.Duration(0)))
 	settings.Duration(set, &s.Clients.IdleTimeout, settings.Spec{Name: "client-idle-timeout", Group: requests, Usage: "time for which a connection of a client may wait for its next request; longer than that of a proxy in front, so that the proxy closes first"}, settings.Above(time.Duration(0)))

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -64,13 +65,13 @@ func TestWhatCannotBeSkippedIsRefusedWithItsReason(t *testing.T) {
 }
 
 func TestAClientsShareIsANumberOrAPercentage(t *testing.T) {
-	for text, want := range map[string]int{"0": 0, "7": 7, "5%": 10, "100%": 200, "1%": 2} {
+	for text, want := range map[string]int{"0": 0, "7": 7, "5%": 10, "100%": 200, "1%": 2, "auto": ingress.ShareOfFree} {
 		s, err := load(t, "--max-in-flight", "200", "--max-in-flight-per-client", text)
 		if n := s.requests().MaxInFlightPerClient; err != nil || n != want {
 			t.Errorf("%s: %d, %v, want %d", text, n, err, want)
 		}
 	}
-	if n := (clientShare{1, true}).of(7); n != 1 {
+	if n := (clientShare{n: 1, percent: true}).of(7); n != 1 {
 		t.Errorf("1%% of 7 is %d: nothing would be let in", n)
 	}
 	for _, args := range [][]string{

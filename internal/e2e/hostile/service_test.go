@@ -18,12 +18,17 @@ const endless = 64 << 20
 // startService is the service of a worker:
 //
 //	/          the name of the worker
+//	/absorb    the same, when the body has ended
 //	/fail      500
 //	/endless   more than a client that does not read can take
 func startService(t *testing.T, name string) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	mux.HandleFunc("/absorb", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, name)
+	})
 	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
 		block := make([]byte, 64<<10)

@@ -30,7 +30,11 @@ const forwardedFor = "X-Forwarded-For"
 // port, and for IPv6 the /64 network, because one client usually gets a /64. The result is
 // not valid if the remote address is none.
 func clientAddr(remote string) netip.Addr {
-	addr := remoteAddr(remote)
+	return networkOf(remoteAddr(remote))
+}
+
+// networkOf returns the /64 of an IPv6 address, and any other address.
+func networkOf(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
 		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
 	}

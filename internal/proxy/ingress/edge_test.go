@@ -160,7 +160,7 @@ func TestOnlyWhereDetailsAreExposedDoAnswersNameWorkersAndAddresses(t *testing.T
 	}
 }
 
-func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
+func TestAClientHasItsShareOfTheRelayAndNotTheOthers(t *testing.T) {
 	entered, release := make(chan struct{}, 9), make(chan struct{})
 	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
@@ -168,8 +168,7 @@ func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
 	}))
 	defer backend.Close()
 	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
-	service := h.cfg.Services.(only).service
-	h.cfg.Circuits, h.cfg.MaxInFlightPerClient, h.cfg.TrustedProxies = nil, 2, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	h.cfg.Circuits, h.cfg.Clients, h.cfg.MaxInFlightPerClient, h.cfg.TrustedProxies = nil, NewClients(), 2, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	send := func(h *Handler, remote string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", "/", http.NoBody)
 		r.RemoteAddr = remote
@@ -192,7 +191,7 @@ func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
 		}
 	}
 	begin(h, "192.0.2.2:1", "[2001:db8:0:1::1]:1")
-	if n := service.Clients.Len(); n != 4 {
+	if n := h.cfg.Clients.Len(); n != 4 {
 		t.Errorf("%d clients are remembered, want those with a request in flight: 4", n)
 	}
 	hop := *h
@@ -206,8 +205,8 @@ func TestAClientHasItsShareOfAServiceAndNotTheOthers(t *testing.T) {
 	if slices.ContainsFunc(codes, func(code int) bool { return code != 200 }) {
 		t.Errorf("answers to those that were let in: %v", codes)
 	}
-	if w := send(h, "192.0.2.1:7"); w.Code != 200 || service.Clients.Len() != 0 {
-		t.Errorf("afterwards: %d, %d clients are remembered", w.Code, service.Clients.Len())
+	if w := send(h, "192.0.2.1:7"); w.Code != 200 || h.cfg.Clients.Len() != 0 {
+		t.Errorf("afterwards: %d, %d clients are remembered", w.Code, h.cfg.Clients.Len())
 	}
 }
 

@@ -173,6 +173,9 @@ func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", f.retryAfterSeconds())
 	}
+	if b, ok := w.(interface{ Brief() }); ok { // as that of package downstream over HTTP/2
+		b.Brief()
+	}
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(statusOf[f.Code])

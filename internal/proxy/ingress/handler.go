@@ -69,6 +69,12 @@ type Config struct {
 	Tracer trace.Tracer
 	// Records gets a record of each request that it wants. Default nil: there are none.
 	Records *requestlog.Log
+	// Strained reports whether this relay has too little memory for more requests. Default: always
+	// false.
+	Strained func() bool
+	// Clients count the requests of each client; the handlers of a relay share one. Default: those of
+	// this handler.
+	Clients *Clients
 	// Explanations remember how the endpoints of sampled requests were chosen, if they have a
 	// record. Default nil: nothing is remembered.
 	Explanations *Explanations
@@ -88,7 +94,7 @@ const DefaultProgress = time.Minute
 func DefaultRequests() Requests {
 	return Requests{
 		Timeout: 30 * time.Second, AttemptShare: DefaultAttemptShare, MaxAttempts: 5, RetryBudget: 0.2,
-		MaxInFlight: 10_000, AdaptiveInFlight: true,
+		MaxInFlight: 10_000, MaxInFlightPerClient: ShareOfFree, AdaptiveInFlight: true,
 	}
 }
 
@@ -122,9 +128,9 @@ type Requests struct {
 	RetryBudget float64
 	// MaxInFlight bounds the requests in flight of one service.
 	MaxInFlight int
-	// MaxInFlightPerClient bounds how many of them come from one client address; an IPv6 /64
-	// counts as one address. Trusted proxies and relays are not bounded. Default 0: no
-	// bound.
+	// MaxInFlightPerClient bounds the requests in flight of one client address, to all services
+	// together; an IPv6 /64 counts as one address. Trusted proxies and relays are not bounded, and
+	// the clients of a proxy on this host are distinguished if it names them. Default 0: no bound.
 	MaxInFlightPerClient int
 	// AdaptiveInFlight also bounds how many requests of one service wait for their answers,
 	// by the number that the endpoints complete; see package overload. Default false: only
@@ -166,6 +172,12 @@ func New(cfg Config) *Handler {
 	}
 	if cfg.Unreached == nil {
 		cfg.Unreached = func() string { return "" }
+	}
+	if cfg.Clients == nil {
+		cfg.Clients = NewClients()
+	}
+	if cfg.Strained == nil {
+		cfg.Strained = func() bool { return false }
 	}
 	if cfg.Informed == nil {
 		cfg.Informed = func() bool { return true }
@@ -216,13 +228,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.Forwarded.Add(1)
 	}
 	t.from = h.originOf(r)
-	if limit := h.cfg.MaxInFlightPerClient; limit > 0 && t.from == fromClient {
-		client := clientAddr(r.RemoteAddr)
-		if !service.Clients.Enter(client, limit) {
-			t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client to this service, as many as it takes", limit))
-			return
-		}
-		t.client = client
+	if t.from == fromClient && !t.enterClient(service) {
+		return
+	}
+	if h.cfg.Strained() {
+		h.cfg.Metrics.of(service).overloaded(limitMemory)
+		t.exceeds(service, wire.CodeExhausted, "this relay has little memory left and takes no more requests until some have ended")
+		return
 	}
 	if h.cfg.AdaptiveInFlight && answersSoon(r) {
 		if t.waits = service.Waiting.Enter(); !t.waits {
@@ -286,6 +298,26 @@ func (t *try) refuseUnknown(name string, code wire.Code) {
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	t.answerRefusal(f)
+}
+
+// enterClient counts the request of a client. It returns false if it has answered, because the client
+// has as many in flight as it may have.
+func (t *try) enterClient(service *routing.Service) bool {
+	cfg := &t.handler.cfg
+	if cfg.MaxInFlightPerClient == 0 {
+		return true
+	}
+	client := countedClient(t.r)
+	if !client.IsValid() { // no connection of a network
+		return true
+	}
+	limit, ok := cfg.Clients.Enter(client, cfg.MaxInFlightPerClient, cfg.MaxInFlight)
+	if !ok {
+		t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client, as many as it takes of one now", limit))
+		return false
+	}
+	t.client = client
+	return true
 }
 
 // exceeds answers a request that exceeds a limit of the service.

@@ -63,7 +63,7 @@ func newVectors(reg prometheus.Registerer) vectors {
 		}, []string{"service"}),
 		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken), refused (over HTTP/2 the endpoint did not act on the request and said so) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
 		rejections: f.CounterVec("ringway_relay_rejections_total", "Requests that the relay answered itself, by code; service is empty when it is unknown.", "service", "code"),
-		overloads:  f.CounterVec("ringway_relay_overload_refusals_total", "Requests refused because too many of their service were in flight, by the limit that was reached: fixed (--max-in-flight) or adaptive (--adaptive-in-flight).", "service", "limit"),
+		overloads:  f.CounterVec("ringway_relay_overload_refusals_total", "Requests refused because too many of their service were in flight, by the limit that was reached: fixed (--max-in-flight), adaptive (--adaptive-in-flight) or memory (the relay is near its memory limit, whatever the service).", "service", "limit"),
 		sessionDurations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringway_relay_tcp_session_duration_seconds", Help: "Time from the open connection to the endpoint until the end of a TCP session.",
 			Buckets: []float64{.01, .1, 1, 10, 60, 600, 3600, 6 * 3600, 24 * 3600},
@@ -76,9 +76,10 @@ func newVectors(reg prometheus.Registerer) vectors {
 const (
 	limitFixed = iota
 	limitAdaptive
+	limitMemory
 )
 
-var limitNames = [...]string{limitFixed: "fixed", limitAdaptive: "adaptive"}
+var limitNames = [...]string{limitFixed: "fixed", limitAdaptive: "adaptive", limitMemory: "memory"}
 
 // limits collects the adaptive limits at the time of a scrape.
 type limits struct{ metrics *Metrics }

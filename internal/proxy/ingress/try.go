@@ -23,7 +23,7 @@ import (
 type try struct {
 	handler *Handler
 	service *routing.Service // nil unless the request counts among those of the service
-	client  netip.Addr       // counted among those of the service, unless it is the zero value
+	client  netip.Addr       // counted by Config.Clients, unless it is the zero value
 	metrics *ServiceMetrics
 	w       http.ResponseWriter
 	r       *http.Request
@@ -103,7 +103,7 @@ func (t *try) free() {
 	}
 	t.body.End(t.r)
 	if t.client.IsValid() {
-		t.service.Clients.Leave(t.client)
+		t.handler.cfg.Clients.Leave(t.client)
 	}
 	if t.service != nil {
 		if t.handler.cfg.Hop {

@@ -60,6 +60,7 @@ type Core struct {
 	member  membership.Config
 	prober  *advertise.Prober
 	cookies *ingress.Cookies // nil for an observer
+	clients *ingress.Clients
 	epoch   time.Time
 
 	stating sync.Mutex // guards stated
@@ -72,7 +73,7 @@ type Core struct {
 func New(cfg Config) (_ *Core, err error) {
 	cfg.EmptyAfter = cmp.Or(cfg.EmptyAfter, 15*time.Second)
 	member := cfg.Node.Config()
-	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer)}
+	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer), clients: ingress.NewClients()}
 	cfg.Rules.Proven = member.Identity != nil
 	if c.Catalogue, err = advertise.New(advertise.Config{Gossip: cfg.Node, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (c *Core) Epoch() time.Time { return c.epoch }
 func (c *Core) Handler(of ingress.Config) *ingress.Handler {
 	of.Self, of.Services, of.Informed, of.Epoch = c.member.ID, c.Routes, func() bool { return c.Uninformed() == "" }, c.epoch
 	of.Empty, of.Unreached = c.Routes.Empty, c.Routes.Unreached
-	of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
+	of.Clients, of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.clients, c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
 	return ingress.New(of)
 }
 

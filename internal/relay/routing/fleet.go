@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
@@ -126,52 +125,4 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 
 func hasMember(members []membership.Member, id string) bool {
 	return slices.ContainsFunc(members, func(m membership.Member) bool { return m.ID == id })
-}
-
-// Clients counts the requests in flight of a service by client address. An address
-// takes memory only while a request of it is in flight. The zero value is ready. All
-// methods may be called from any goroutine.
-//
-// Clients belongs to the service and not to the server of its requests, because a reload
-// replaces that server while requests are in flight.
-type Clients struct {
-	mu       sync.Mutex
-	inFlight map[netip.Addr]int // never 0
-}
-
-// Enter counts one more request of a client, unless limit of them are in flight.
-func (c *Clients) Enter(client netip.Addr, limit int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.inFlight[client]
-	if n >= limit {
-		return false
-	}
-	if c.inFlight == nil {
-		c.inFlight = map[netip.Addr]int{}
-	}
-	c.inFlight[client] = n + 1
-	return true
-}
-
-// Leave ends what Enter counted. The map is dropped with the last request, because a map
-// does not shrink.
-func (c *Clients) Leave(client netip.Addr) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.inFlight[client]; n > 1 {
-		c.inFlight[client] = n - 1
-		return
-	}
-	delete(c.inFlight, client)
-	if len(c.inFlight) == 0 {
-		c.inFlight = nil
-	}
-}
-
-// Len returns how many clients have a request in flight.
-func (c *Clients) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.inFlight)
 }

@@ -29,8 +29,6 @@ type Service struct {
 	InFlight atomic.Int64
 	// Forwarded counts those of them that another relay forwarded.
 	Forwarded atomic.Int64
-	// Clients counts them by client, if the number per client is limited.
-	Clients Clients
 	// Waiting bounds those whose answers have not begun, if the limit is adaptive.
 	Waiting overload.Limiter
 
