@@ -167,7 +167,7 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	log.SetOutput(stderr)
 	d.monitor = node.NewMonitor()
 	logger = d.monitor.Tap(logger)
-	banner := node.Banner{Title: d.Name + " " + node.Version(), Rows: d.Banner()}
+	banner := node.Banner{Title: d.Name + " " + node.Version(), Rows: append(d.Banner(), slog.String("memory", node.LimitMemory(os.DirFS("/"))))}
 	if err := banner.Show(stderr, logger, format); err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ type Relay struct {
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
 
+	memory        *memory
 	drain         *drain
 	sessionsEnded prometheus.Counter
 	rebalances    *rebalances
@@ -149,6 +150,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		return nil, err
 	}
 	r.explained = ingress.NewExplanations(cfg.Explanations)
+	r.memory = newMemory(cfg.Logger, cfg.Registry)
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
 	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.Routes.Services)
@@ -156,6 +158,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		return r.Handler(ingress.Config{
 			Requests: requests.Requests, Progress: cfg.ProgressTimeout, Hop: hop,
 			Circuits: ingressOnly(circuits, hop), Tracer: tracer, Records: r.records, Explanations: r.explained,
+			Strained: r.memory.strained.Load,
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }
@@ -256,6 +259,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
 	group.Go(func() error { return r.watchFleet(failed) })
+	group.Go(func() error { return r.memory.run(failed) })
 	if r.certificates != nil {
 		group.Go(func() error { return r.certificates.Run(failed) })
 	}

@@ -1,0 +1,93 @@
+package relay
+
+import (
+	"log/slog"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/internal/wire"
+)
+
+func TestARelayNearItsMemoryLimitIsStrainedUntilMuchIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		used := int64(0)
+		m := &memory{limit: 1000, used: func() int64 { return used }, logger: slog.New(slog.DiscardHandler)}
+		go func() { _ = m.run(t.Context()) }()
+		for _, step := range []struct {
+			used     int64
+			strained bool
+		}{{100, false}, {800, false}, {801, true}, {750, true}, {701, true}, {700, false}, {790, false}, {999, true}, {0, false}} {
+			used = step.used
+			time.Sleep(memoryInterval)
+			synctest.Wait()
+			if m.strained.Load() != step.strained {
+				t.Errorf("%d of 1000 bytes: strained %t", step.used, m.strained.Load())
+			}
+		}
+	})
+	m := &memory{limit: math.MaxInt64, used: func() int64 { t.Error("without a limit nothing is judged"); return 0 }}
+	if err := m.run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMemoryThatACollectionFreesDoesNotCount(t *testing.T) {
+	used := usedMemory()
+	runtime.GC()
+	before := used()
+	if before <= 0 {
+		t.Fatalf("%d bytes", before)
+	}
+	const size = 64 << 20
+	held := make([]byte, size)
+	for i := 0; i < len(held); i += 4096 {
+		held[i] = 1
+	}
+	runtime.GC()
+	if with := used(); with < before+size*9/10 {
+		t.Errorf("%d bytes of which %d are held: %d before", with, size, before)
+	}
+	runtime.KeepAlive(held)
+	held = nil
+	runtime.GC()
+	if after := used(); after > before+size/2 {
+		t.Errorf("%d bytes after they were freed, %d before", after, before)
+	}
+}
+
+func TestAStrainedRelayRefusesNewRequestsAndCountsThem(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	entered, release := gated(t, f, r)
+	begun := make(chan string, 1)
+	held := keep(t, r)
+	held.ask("/held")
+	<-entered
+	go func() { begun <- held.answer() }()
+	r.memory.strained.Store(true)
+	k := keep(t, r)
+	k.ask("/")
+	if answer := k.answer(); !strings.HasPrefix(answer, "503 ") || !strings.Contains(answer, string(wire.CodeExhausted)) || !strings.Contains(answer, "little memory") {
+		t.Errorf("a new request: %s", answer)
+	}
+	if n := r.metric(t, `ringway_relay_overload_refusals_total{limit="memory",service="echo"}`); n != "1" {
+		t.Errorf("%s refusals are counted", n)
+	}
+	if n := r.metric(t, "ringway_relay_memory_strained"); n != "1" {
+		t.Errorf("the gauge is %s", n)
+	}
+	close(release)
+	if answer := <-begun; answer != "200 done" {
+		t.Errorf("the request that had begun: %s", answer)
+	}
+	r.memory.strained.Store(false)
+	again := keep(t, r)
+	if again.ask("/"); again.answer() != "200 done" {
+		t.Error("no answer when there is memory again")
+	}
+}
