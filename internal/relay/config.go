@@ -40,6 +40,10 @@ type Config struct {
 	// IngressClientCA is the file of the authorities of client certificates. Default: clients
 	// present none.
 	IngressClientCA string
+	// IngressClientClaims is whether a client certificate must have the role client or observer, this
+	// cluster and this environment. followAuto, the default, means those that an authority of the
+	// fleet has issued.
+	IngressClientClaims following
 
 	// TCP are the addresses at which clients open TCP sessions. Default: none.
 	TCP []TCPListener

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/relay/proxyprotocol"
 	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // ingressSocket is one address of the ingress.
@@ -80,7 +82,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		return errors.New("there are certificates or authorities for the ingress, and no address of it uses them: give it an address with " + tlsScheme + " that has none of its own")
 	}
 	if len(sites) > 0 {
-		if r.certificates, err = termination.New(termination.Config{Sites: sites, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		if r.certificates, err = termination.New(termination.Config{Sites: sites, Admit: admitClients(cfg), Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 			return err
 		}
 	}
@@ -95,6 +97,30 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		},
 	})
 	return nil
+}
+
+// admitClients returns the judge of client certificates, which applies the row of clients of the
+// connection matrix: to the certificates of the fleet's own authorities, or to all.
+func admitClients(cfg *Config) func([]*x509.Certificate) error {
+	m := &cfg.Membership
+	policy := identity.Policy{
+		Self: identity.Claims{Role: m.Role, Cluster: m.Cluster, Environment: m.Environment, Node: m.ID},
+		Only: []identity.Role{identity.RoleClient, identity.RoleObserver}, // those that submit requests
+	}
+	return func(presented []*x509.Certificate) error {
+		ours := cfg.IngressClientClaims == followYes
+		if m.Identity != nil {
+			issued, err := m.Identity.Issued(presented)
+			if issued && err != nil { // denied, above all
+				return err
+			}
+			ours = ours || issued && cfg.IngressClientClaims == followAuto
+		}
+		if !ours {
+			return nil
+		}
+		return policy.CheckCertificate(presented[0])
+	}
 }
 
 // welcome prepares a connection of a client before its first request.

@@ -34,6 +34,7 @@ type Settings struct {
 
 	IngressTLSCerts, IngressTLSKeys []string // --ingress-tls-cert, --ingress-tls-key
 	IngressClientCA                 string
+	IngressClientClaims             following // --ingress-client-claims
 
 	// Fields of the Config of the same name.
 	Plans      routing.PlanConfig // but Skip
@@ -77,6 +78,7 @@ func DefaultSettings() Settings {
 		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
 		PeerAddr:             "127.0.0.1:" + node.PeerPort,
 		PlanFromFleet:        followAuto,
+		IngressClientClaims:  followAuto,
 		Plans:                routing.DefaultPlanConfig(),
 		Links:                routing.DefaultLinks(),
 		Selection:            selection.DefaultConfig(),
@@ -171,7 +173,9 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Strings(set, &s.IngressTLSKeys, settings.Spec{Name: "ingress-tls-key", Group: security, Placeholder: "FILE",
 		Usage: "private key of the --ingress-tls-cert at the same place; may be repeated"})
 	settings.String(set, &s.IngressClientCA, settings.Spec{Name: "ingress-client-ca", Group: security, Placeholder: "FILE",
-		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr that have no client-ca; its name is the caller; read again when it changes"})
+		Usage: "authorities, one of which must have issued the certificate that every client presents at the addresses tls:// of --ingress-addr that have no client-ca; the member that it names, or its name, is the caller; read again when it changes"})
+	settings.Custom(set, &s.IngressClientClaims, settings.Spec{Name: "ingress-client-claims", Group: security, Placeholder: "auto|true|false",
+		Usage: "whether a client certificate must have the role client (or observer), the cluster and the environment of this relay, as relay tls cert create writes them; auto requires that of certificates that an authority of --tls-ca has issued, so that those of workers and of other fleets send no requests as clients"}, followings)
 	settings.String(set, &s.SharedKey, settings.Spec{Name: "shared-key", Group: security, Secret: true,
 		Usage: "key that all relays sign session cookies with, at least 32 bytes, hex or raw; without it they agree on one"})
 	settings.String(set, &s.SharedKeyFile, settings.Spec{Name: "shared-key-file", Group: security, Placeholder: "FILE",
@@ -341,7 +345,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	cfg := Config{
 		Membership:   members,
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
-		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, TCP: listeners,
+		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, IngressClientClaims: s.IngressClientClaims, TCP: listeners,
 		Plans: s.plans(), PlansFromFleet: s.plansFromFleet(),
 		Links:     s.Links,
 		Choosing:  routing.ChoosingConfig{Strategies: strategies, SessionCookies: cookies},

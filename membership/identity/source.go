@@ -140,6 +140,16 @@ func (s *Source) Authority() Info { return Describe(s.current.Load().authority, 
 // Policy returns the policy of this process for the given mode.
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }
 
+// Issued reports whether an authority of the fleet has issued the first of these certificates, with the
+// others in between. The error is why the fleet refuses such a certificate, whatever it claims.
+func (s *Source) Issued(presented []*x509.Certificate) (bool, error) {
+	_, err := trust{s.current.Load(), s.cfg.Now()}.check(presented, x509.ExtKeyUsageClientAuth)
+	if reason, _ := reasonOf(err); reason == reasonUnknownAuthority {
+		return false, nil
+	}
+	return true, err
+}
+
 // Changed returns a channel that is closed when the certificate, the authorities or the
 // deny list are replaced. Get the channel before reading the values that may change; get a
 // new one after it is closed. The expiry of a certificate does not close it.

@@ -1,10 +1,12 @@
 package termination
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 )
 
@@ -24,15 +26,17 @@ func Caller(state *tls.ConnectionState) string {
 	return name
 }
 
-// callerName returns the first URI of a certificate, such as a SPIFFE ID, else the first DNS
-// name, else the common name.
+// callerName returns the name in a certificate: the member of the fleet, as ringway://node/cart, else a
+// SPIFFE ID, else another URI, else the first DNS name, else the common name. What else the fleet
+// writes into certificates, such as the role, many of them share.
 func callerName(leaf *x509.Certificate) (string, error) {
-	name := leaf.Subject.CommonName
+	name := uriName(leaf.URIs)
 	switch {
-	case len(leaf.URIs) > 0:
-		name = leaf.URIs[0].String()
+	case name != "":
 	case len(leaf.DNSNames) > 0:
 		name = leaf.DNSNames[0]
+	default:
+		name = leaf.Subject.CommonName
 	}
 	switch {
 	case name == "":
@@ -46,6 +50,24 @@ func callerName(leaf *x509.Certificate) (string, error) {
 		}
 	}
 	return name, nil
+}
+
+// uriName returns the URI that names the holder of a certificate, empty if none does.
+func uriName(uris []*url.URL) string {
+	spiffe, other := "", ""
+	for _, u := range uris {
+		switch {
+		case u.Scheme == "ringway":
+			if u.Host == "node" {
+				return u.String()
+			}
+		case u.Scheme == "spiffe" && spiffe == "":
+			spiffe = u.String()
+		case other == "":
+			other = u.String()
+		}
+	}
+	return cmp.Or(spiffe, other)
 }
 
 // validUntil returns when the first certificate ends of the chain that is valid longest.

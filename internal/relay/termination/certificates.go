@@ -22,6 +22,9 @@ type Config struct {
 	// Sites are the ways in which TLS ends, one or more. Required. A file that several of them
 	// name is read once.
 	Sites []Site
+	// Admit returns why a client is refused whose certificate, which is the first of these, one of
+	// the authorities has issued. Default: none is.
+	Admit func(presented []*x509.Certificate) error
 	// Interval is the time between two reads of the files in Run. Default 5 s: the files are
 	// small, and their content decides.
 	Interval time.Duration
@@ -78,6 +81,9 @@ func New(cfg Config) (*Certificates, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Admit == nil {
+		cfg.Admit = func([]*x509.Certificate) error { return nil }
 	}
 	c := &Certificates{cfg: cfg}
 	var errs []error
@@ -302,8 +308,10 @@ func (c *Certificates) publish() {
 			config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, c.authorities(site.ClientCA).pool
 			config.SessionTicketsDisabled = true
 			config.VerifyConnection = func(state tls.ConnectionState) error {
-				_, err := callerName(state.PeerCertificates[0])
-				return err
+				if _, err := callerName(state.PeerCertificates[0]); err != nil {
+					return err
+				}
+				return c.cfg.Admit(state.PeerCertificates)
 			}
 		}
 		m.sites = append(m.sites, config)

@@ -35,18 +35,23 @@ func TestOnlyAClientWithAValidAndNamedCertificateIsAdmitted(t *testing.T) {
 		caller      string
 		reason      string
 	}{
-		"a URI":               {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://shop.test/cart", DNS: []string{"cart.test"}, Common: "cart"})}, "spiffe://shop.test/cart", ""},
-		"a DNS name":          {[]tls.Certificate{clients.Pair(certificate{DNS: []string{"cart.test", "more.test"}, Common: "cart"})}, "cart.test", ""},
-		"a common name":       {[]tls.Certificate{clients.Pair(certificate{Common: "the cart"})}, "the cart", ""},
-		"the longest name":    {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 245)})}, "spiffe://a/" + strings.Repeat("x", 245), ""},
-		"a name too long":     {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 246)})}, "", "unnamed"},
-		"no name":             {[]tls.Certificate{clients.Pair(certificate{})}, "", "unnamed"},
-		"a name with a break": {[]tls.Certificate{clients.Pair(certificate{Common: "a\r\nX-Admin: yes"})}, "", "unnamed"},
-		"a name in Unicode":   {[]tls.Certificate{clients.Pair(certificate{Common: "caf\u00e9"})}, "", "unnamed"},
-		"none":                {nil, "", "no_certificate"},
-		"another authority":   {[]tls.Certificate{terminationtest.New(t).Pair(certificate{Common: "cart"})}, "", "unknown_authority"},
-		"an expired one":      {[]tls.Certificate{clients.Pair(certificate{Common: "cart", For: -time.Minute})}, "", "expired"},
-		"one for servers":     {[]tls.Certificate{clients.Pair(certificate{Common: "cart", Uses: serversOnly})}, "", "certificate"},
+		"a URI":                   {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://shop.test/cart", DNS: []string{"cart.test"}, Common: "cart"})}, "spiffe://shop.test/cart", ""},
+		"a DNS name":              {[]tls.Certificate{clients.Pair(certificate{DNS: []string{"cart.test", "more.test"}, Common: "cart"})}, "cart.test", ""},
+		"a common name":           {[]tls.Certificate{clients.Pair(certificate{Common: "the cart"})}, "the cart", ""},
+		"a member of a fleet":     {[]tls.Certificate{clients.Pair(certificate{URIs: []string{"ringway://role/client", "ringway://cluster/shop", "spiffe://shop.test/cart", "ringway://node/cart-7"}})}, "ringway://node/cart-7", ""},
+		"a role and a SPIFFE ID":  {[]tls.Certificate{clients.Pair(certificate{URIs: []string{"ringway://role/client", "https://shop.test/cart", "spiffe://shop.test/cart"}})}, "spiffe://shop.test/cart", ""},
+		"another URI":             {[]tls.Certificate{clients.Pair(certificate{URIs: []string{"ringway://role/client", "https://shop.test/cart"}, DNS: []string{"cart.test"}})}, "https://shop.test/cart", ""},
+		"a role and a name":       {[]tls.Certificate{clients.Pair(certificate{URIs: []string{"ringway://role/client"}, DNS: []string{"cart.test"}})}, "cart.test", ""},
+		"a role and nothing else": {[]tls.Certificate{clients.Pair(certificate{URIs: []string{"ringway://role/client"}})}, "", "unnamed"},
+		"the longest name":        {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 245)})}, "spiffe://a/" + strings.Repeat("x", 245), ""},
+		"a name too long":         {[]tls.Certificate{clients.Pair(certificate{URI: "spiffe://a/" + strings.Repeat("x", 246)})}, "", "unnamed"},
+		"no name":                 {[]tls.Certificate{clients.Pair(certificate{})}, "", "unnamed"},
+		"a name with a break":     {[]tls.Certificate{clients.Pair(certificate{Common: "a\r\nX-Admin: yes"})}, "", "unnamed"},
+		"a name in Unicode":       {[]tls.Certificate{clients.Pair(certificate{Common: "caf\u00e9"})}, "", "unnamed"},
+		"none":                    {nil, "", "no_certificate"},
+		"another authority":       {[]tls.Certificate{terminationtest.New(t).Pair(certificate{Common: "cart"})}, "", "unknown_authority"},
+		"an expired one":          {[]tls.Certificate{clients.Pair(certificate{Common: "cart", For: -time.Minute})}, "", "expired"},
+		"one for servers":         {[]tls.Certificate{clients.Pair(certificate{Common: "cart", Uses: serversOnly})}, "", "certificate"},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			config := trust.Clone()

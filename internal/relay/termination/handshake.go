@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // The reasons for which a handshake fails.
@@ -23,12 +25,13 @@ const (
 	reasonAuthority   = "unknown_authority" // of the client certificate
 	reasonExpired     = "expired"           // the client certificate, or it is not valid yet
 	reasonUnnamed     = "unnamed"           // the client certificate has no name that can be used
+	reasonNotClient   = "not_a_client"      // a certificate of the fleet that is none of a client here
 	reasonCertificate = "certificate"       // the client certificate has another fault
 )
 
 // Reasons lists the reasons for which a handshake fails, for metrics.
 func Reasons() []string {
-	return []string{reasonHandshake, reasonClosed, reasonTimeout, reasonClearText, reasonNone, reasonAuthority, reasonExpired, reasonUnnamed, reasonCertificate}
+	return []string{reasonHandshake, reasonClosed, reasonTimeout, reasonClearText, reasonNone, reasonAuthority, reasonExpired, reasonUnnamed, reasonNotClient, reasonCertificate}
 }
 
 // Reason returns why a handshake failed.
@@ -38,10 +41,13 @@ func Reason(err error) string {
 		verify  *tls.CertificateVerificationError
 		unknown x509.UnknownAuthorityError
 		invalid x509.CertificateInvalidError
+		claims  *identity.RefusalError
 	)
 	switch {
 	case errors.Is(err, errUnnamed):
 		return reasonUnnamed
+	case errors.As(err, &claims):
+		return reasonNotClient
 	case errors.As(err, &verify):
 		switch {
 		case errors.As(verify.Err, &unknown):

@@ -31,6 +31,7 @@ type Certificate struct {
 	DNS    []string
 	IP     []net.IP
 	URI    string
+	URIs   []string // more of them
 	Common string
 	// For is how long the certificate is valid from now on. Default: an hour. If it is negative,
 	// the certificate ended that long ago.
@@ -110,11 +111,14 @@ func (a *Authority) Issue(c Certificate) (cert, key []byte) {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	}
 	if c.URI != "" {
-		u, err := url.Parse(c.URI)
+		c.URIs = append([]string{c.URI}, c.URIs...)
+	}
+	for _, uri := range c.URIs {
+		u, err := url.Parse(uri)
 		if err != nil {
 			a.t.Fatal(err)
 		}
-		template.URIs = []*url.URL{u}
+		template.URIs = append(template.URIs, u)
 	}
 	k := newKey(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
