@@ -43,11 +43,12 @@ func connect(t *testing.T, addr string, n int) *crowdOf {
 	return c
 }
 
-// ask sends a request on each connection.
+// ask sends a request on each connection, as a proxy on this host does for many clients.
 func (c *crowdOf) ask(service, path string) {
 	for _, conn := range c.conns {
+		port := conn.LocalAddr().(*net.TCPAddr).Port
 		// An error shows as a missing answer.
-		_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+serviceHeader+": "+service+"\r\n\r\n")
+		_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+serviceHeader+": "+service+fmt.Sprintf("\r\nX-Forwarded-For: 198.18.%d.%d\r\n\r\n", port>>8, port&0xff))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,14 +61,17 @@ func (r *Relay) boundClients(limit int) {
 // no other is accepted at its address meanwhile, so the following ones wait in the kernel.
 type clients struct {
 	epoch time.Time
-	limit atomic.Int64
-	freed chan struct{} // holds one value if a place may be free
+	// fronts reports whether many clients may be behind an address.
+	fronts func(netip.Addr) bool
+	limit  atomic.Int64
+	freed  chan struct{} // holds one value if a place may be free
 
 	mu      sync.Mutex // guards the fields below
 	open    map[*clientConn]struct{}
 	longest []waiting // those that waited longest at the last scan, in order
+	of      map[netip.Addr]*connsOf
 
-	evicted            prometheus.Counter
+	evicted, overShare prometheus.Counter
 	full, files, other prometheus.Counter
 }
 
@@ -99,17 +103,21 @@ type clientConn struct {
 	// remote is the address that a load balancer reported, nil without. It is set before the
 	// first request.
 	remote net.Addr
+
+	// Guarded by of.all.mu: its client, nil if it is not counted, and the neighbours there.
+	client     *connsOf
+	prev, next *clientConn
 }
 
 // busy is the value of clientConn.since for a connection that does not wait.
 const busy = 0
 
-func newClients(conns *connMetrics, reg prometheus.Registerer) *clients {
+func newClients(conns *connMetrics, reg prometheus.Registerer, fronts func(netip.Addr) bool) *clients {
 	pauses := series.With(reg).CounterVec("ringway_relay_accept_pauses_total", "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.", "reason")
 	l := &clients{
-		epoch: time.Now(), freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{},
-		evicted: conns.dropped.WithLabelValues("ingress", "replaced"),
-		full:    pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
+		epoch: time.Now(), fronts: fronts, freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{}, of: map[netip.Addr]*connsOf{},
+		evicted: conns.dropped.WithLabelValues("ingress", "replaced"), overShare: conns.dropped.WithLabelValues("ingress", "client_share"),
+		full: pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
 	}
 	series.With(reg).GaugeFunc("ringway_relay_client_connections", "Connections of clients that are open, those of TCP sessions included.",
 		func() float64 { return float64(l.count()) })
@@ -138,6 +146,20 @@ func (l *clients) bound(limit int) {
 
 // Accept returns the next connection as soon as there is a place for it.
 func (l *clientListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.accept()
+		if err != nil {
+			return nil, err
+		}
+		addr := addrOf(c.Conn.RemoteAddr())
+		if !addr.IsValid() || l.all.fronts(addr) || l.all.claim(c, addr) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (l *clientListener) accept() (*clientConn, error) {
 	conn, err := l.Listener.Accept()
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -296,6 +318,7 @@ func (c *clientConn) Close() error {
 		all := c.of.all
 		all.mu.Lock()
 		delete(all.open, c)
+		all.leave(c)
 		all.mu.Unlock()
 		all.placeFreed()
 	}

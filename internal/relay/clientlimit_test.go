@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -230,7 +231,7 @@ func (l *noFiles) Accept() (net.Conn, error) {
 func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		l := newClients(newConnMetrics(registry), registry).listener(&noFiles{left: 10}, false)
+		l := newClients(newConnMetrics(registry), registry, func(netip.Addr) bool { return true }).listener(&noFiles{left: 10}, false)
 		began := time.Now()
 		if err := downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler)}).Serve(l); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
@@ -245,3 +246,86 @@ func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 }
 
 func (l *noFiles) Close() error { return nil }
+
+// from is a connection from an address that ends in memory.
+type from struct {
+	net.Conn
+	addr netip.AddrPort
+}
+
+func (c from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.addr) }
+
+// queue is a listener with connections.
+type queue chan net.Conn
+
+func (q queue) Accept() (net.Conn, error) { return <-q, nil }
+func (q queue) Close() error              { return nil }
+func (q queue) Addr() net.Addr            { return nil }
+
+func TestOneClientHasHalfOfTheConnectionsAtMostAndItsOldOnesGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100
+		registry := prometheus.NewRegistry()
+		all := newClients(newConnMetrics(registry), registry, func(addr netip.Addr) bool { return addr.IsLoopback() })
+		all.bound(limit)
+		q := make(queue, 2)
+		l := all.listener(q, false)
+		// open returns a connection from an address, nil if it was refused: then the next one is accepted.
+		open := func(addr string) *clientConn {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
+			sentinel, other := net.Pipe()
+			t.Cleanup(func() { _ = sentinel.Close(); _ = other.Close() })
+			q <- from{near, netip.AddrPortFrom(netip.MustParseAddr(addr), 1)}
+			q <- from{sentinel, netip.MustParseAddrPort("127.0.0.1:1")}
+			got, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := got.(*clientConn)
+			if c.Conn.(from).Conn == sentinel {
+				_ = c.Close()
+				return nil
+			}
+			last, _ := l.Accept()
+			_ = last.Close()
+			return c
+		}
+		hold := func(addr string) (held []*clientConn) {
+			for range limit {
+				c := open(addr)
+				if c == nil {
+					return held
+				}
+				all.note(c, http.StateActive)
+				held = append(held, c)
+			}
+			return held
+		}
+		first := hold("192.0.2.1")
+		if len(first) != limit/2 {
+			t.Errorf("a client has %d of %d connections", len(first), limit)
+		}
+		if n := len(hold("2001:db8::1")) + len(hold("2001:db8::2")); n != limit/4 {
+			t.Errorf("the next one, with two addresses of a network, has %d", n)
+		}
+		if n := len(hold("192.0.2.2")); n < leastConns/2 || len(all.open) >= limit {
+			t.Errorf("a third has %d, %d of all are open", n, len(all.open))
+		}
+		all.note(first[3], http.StateIdle)
+		time.Sleep(requestTime)
+		fresh := open("192.0.2.1")
+		if fresh == nil || !first[3].gone.Load() || first[0].gone.Load() {
+			t.Error("a new connection of the first client does not take the place of its own that waits")
+		}
+		for _, c := range append(first, fresh) {
+			_ = c.Close()
+		}
+		if _, known := all.of[netip.MustParseAddr("192.0.2.1")]; known {
+			t.Error("a client without connections is remembered")
+		}
+		if n := observed.Series(t, registry, "ringway_relay_connections_dropped_total")["ingress,client_share"]; n == 0 {
+			t.Error("nothing is counted")
+		}
+	})
+}

@@ -149,32 +149,50 @@ func (r *Relay) readClient(c *clientConn) error {
 		return nil
 	}
 	client, err := proxyprotocol.Read(c)
-	if err == nil && client.IsValid() {
-		c.remote = net.TCPAddrFromAddrPort(client)
+	if err != nil || !client.IsValid() {
+		return err
 	}
-	return err
+	c.remote = net.TCPAddrFromAddrPort(client)
+	if addr := addrOf(c.remote); !addr.IsLoopback() && !c.of.all.claim(c, addr) {
+		return errClientShare
+	}
+	return nil
+}
+
+// errClientShare is why a connection is refused whose client has as many as it may have.
+var errClientShare = errors.New("the client has as many connections as one client may have: it should use fewer, or --max-client-connections be raised")
+
+// fronts reports whether many clients may be behind an address: that of this host, of a trusted proxy
+// or of a load balancer.
+func (r *Relay) fronts(addr netip.Addr) bool {
+	inside := func(network netip.Prefix) bool { return network.Contains(addr) }
+	tuned := r.tuned.Load()
+	return addr.IsLoopback() || slices.ContainsFunc(tuned.TrustedProxies, inside) || slices.ContainsFunc(tuned.ProxyProtocolFrom, inside)
 }
 
 // fronted reports whether a connection comes from a load balancer that names the client in
 // the PROXY protocol.
 func fronted(remote net.Addr, from []netip.Prefix) bool {
-	tcp, ok := remote.(*net.TCPAddr)
-	if !ok || len(from) == 0 {
+	if len(from) == 0 {
 		return false
 	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	addr := addrOf(remote)
 	return slices.ContainsFunc(from, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
-// The reasons for which the ingress ends a connection because of the PROXY protocol.
+// The reasons for which the ingress ends a connection because of the PROXY protocol, or of the client
+// that it names.
 const (
 	refusedMissing   = tcp.ProxyMissing
 	refusedMalformed = tcp.ProxyMalformed
+	refusedShare     = tcp.ClientShare
 )
 
 // refusals lists the reasons for which the ingress ends a connection before its first
 // request.
-func refusals() []string { return append(termination.Reasons(), refusedMissing, refusedMalformed) }
+func refusals() []string {
+	return append(termination.Reasons(), refusedMissing, refusedMalformed, refusedShare)
+}
 
 func refusal(err error) string {
 	switch {
@@ -182,6 +200,8 @@ func refusal(err error) string {
 		return refusedMissing
 	case errors.Is(err, proxyprotocol.ErrMalformed):
 		return refusedMalformed
+	case errors.Is(err, errClientShare):
+		return refusedShare
 	}
 	return termination.Reason(err)
 }

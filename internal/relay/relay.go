@@ -98,7 +98,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}()
 
 	conns := newConnMetrics(cfg.Registry)
-	r.clients = newClients(conns, cfg.Registry)
+	r.clients = newClients(conns, cfg.Registry, r.fronts)
 	undo = append(undo, func() error { return r.clientSockets().close() })
 	if err = r.listenClients(&cfg, conns); err != nil {
 		return nil, err

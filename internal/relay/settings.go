@@ -268,7 +268,7 @@ func (s *Settings) checkPlan() []settings.Problem {
 // planSettings are the settings that plan-version covers.
 var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}
 
-// following is whether a relay plans with settings of the fleet.
+// following is whether something applies, or depends on the fleet.
 type following string
 
 const (

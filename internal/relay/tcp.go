@@ -50,6 +50,8 @@ func (r *Relay) serveTCP() {
 				Prologue: func(nc net.Conn) (reason string, err error) {
 					if err = r.readClient(clientOf(nc)); errors.Is(err, proxyprotocol.ErrMalformed) {
 						return tcp.ProxyMalformed, err
+					} else if errors.Is(err, errClientShare) {
+						return tcp.ClientShare, err
 					}
 					return tcp.ProxyMissing, err // also one that did not come in time
 				},

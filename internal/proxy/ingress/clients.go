@@ -1,12 +1,16 @@
 package ingress
 
 import (
+	"fmt"
 	"hash/maphash"
 	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 const (
@@ -100,6 +104,26 @@ func (c *Clients) Len() (n int) {
 		s.mu.Unlock()
 	}
 	return n
+}
+
+// enterClient counts the request of a client. It returns false if it has answered, because the client
+// has as many in flight as it may have.
+func (t *try) enterClient(service *routing.Service) bool {
+	cfg := &t.handler.cfg
+	if cfg.MaxInFlightPerClient == 0 {
+		return true
+	}
+	client := countedClient(t.r)
+	if !client.IsValid() { // no connection of a network
+		return true
+	}
+	limit, ok := cfg.Clients.Enter(client, cfg.MaxInFlightPerClient, cfg.MaxInFlight)
+	if !ok {
+		t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client, as many as it takes of one now", limit))
+		return false
+	}
+	t.client = client
+	return true
 }
 
 // countedClient returns the address by which the requests of a client are counted. A proxy on this

@@ -300,26 +300,6 @@ func (t *try) refuseUnknown(name string, code wire.Code) {
 	t.answerRefusal(f)
 }
 
-// enterClient counts the request of a client. It returns false if it has answered, because the client
-// has as many in flight as it may have.
-func (t *try) enterClient(service *routing.Service) bool {
-	cfg := &t.handler.cfg
-	if cfg.MaxInFlightPerClient == 0 {
-		return true
-	}
-	client := countedClient(t.r)
-	if !client.IsValid() { // no connection of a network
-		return true
-	}
-	limit, ok := cfg.Clients.Enter(client, cfg.MaxInFlightPerClient, cfg.MaxInFlight)
-	if !ok {
-		t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client, as many as it takes of one now", limit))
-		return false
-	}
-	t.client = client
-	return true
-}
-
 // exceeds answers a request that exceeds a limit of the service.
 func (t *try) exceeds(service *routing.Service, code wire.Code, text string) {
 	f := failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter}

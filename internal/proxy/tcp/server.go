@@ -39,10 +39,12 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Reasons of a Prologue for the PROXY protocol.
+// Reasons of a Prologue for the PROXY protocol. ClientShare means that the client that it names has as
+// many connections as it may have.
 const (
 	ProxyMissing   = "proxy_missing"
 	ProxyMalformed = "proxy_malformed"
+	ClientShare    = "client_share"
 )
 
 // Reasons of refusals in addition to the codes of the handler.
@@ -55,14 +57,14 @@ const (
 )
 
 var reasons = []string{
-	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther, ProxyMissing, ProxyMalformed,
+	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther, ProxyMissing, ProxyMalformed, ClientShare,
 	string(wire.CodeBadRequest), string(wire.CodeUnknownService), string(wire.CodeUpstreamFailed), string(wire.CodeNoEndpoint), string(wire.CodeNotReady),
 	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
 }
 
 // NewRefused registers the counter of refused connections.
 func NewRefused(reg prometheus.Registerer) *prometheus.CounterVec {
-	refused := series.With(reg).CounterVec("ringway_relay_tcp_refused_total", "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, other.", "reason")
+	refused := series.With(reg).CounterVec("ringway_relay_tcp_refused_total", "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, client_share (the client that it names has as many connections as it may have), other.", "reason")
 	series.StartAtZero(refused, reasons...)
 	return refused
 }
