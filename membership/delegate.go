@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net"
@@ -261,6 +262,9 @@ type metadata struct {
 	GossipAddr string
 	// Draining is left out while it is false, so that the bytes are those of earlier releases.
 	Draining bool `codec:"Draining" json:",omitempty"`
+	// Incarnation is that under which the metadata is gossiped, so that the signature covers
+	// it (see incarnation.go). It is encoded with a fixed size, and left out without certificates.
+	Incarnation uint32 `codec:"Incarnation" json:",omitempty"`
 }
 
 func msgpack() *codec.MsgpackHandle {
@@ -274,12 +278,20 @@ func msgpack() *codec.MsgpackHandle {
 // signature of the given size exceed the limit.
 func (m metadata) encode(signature int) ([]byte, error) {
 	var buf []byte
+	incarnation := m.Incarnation
+	m.Incarnation = 0
 	if err := codec.NewEncoderBytes(&buf, msgpack()).Encode(&m); err != nil {
 		return nil, fmt.Errorf("encode node metadata: %w", err)
 	}
-	if !m.Draining { // the last byte; the first is the number of fields
-		buf = buf[:len(buf)-1]
+	buf = buf[:len(buf)-1] // the incarnation, one byte
+	switch {
+	case incarnation != 0:
+		buf = binary.BigEndian.AppendUint32(append(buf, 0xce), incarnation)
+	case m.Draining: // the first byte is the number of fields
 		buf[0]--
+	default:
+		buf = buf[:len(buf)-1]
+		buf[0] -= 2
 	}
 	if limit := memberlist.MetaMaxSize - signature; len(buf) > limit {
 		name, value := m.longest()

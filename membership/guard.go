@@ -82,6 +82,10 @@ type guard struct {
 	unpaid        map[string]time.Duration
 	unpaidAnswers *rate.Limiter
 
+	own     ownStatement
+	doubts  doubts
+	doubted chan struct{} // capacity 1: see answerDoubt
+
 	sealing sync.Mutex // guards sealers
 	sealers map[string]cipher.AEAD
 }
@@ -129,7 +133,7 @@ func newGuard(cfg Config, p *proofs, m *metrics) *guard {
 		exchanges: newExchanges(context.Background(), cfg.MaxMembers, p.count),
 		handle:    &codec.MsgpackHandle{},
 		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
-		wake: make(chan struct{}, 1), probed: make(chan probeReply, 16),
+		wake: make(chan struct{}, 1), probed: make(chan probeReply, 16), doubted: make(chan struct{}, 1),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
 		unpaidAnswers: rate.NewLimiter(rate.Every(unpaidInterval), 1),
 	}
@@ -154,7 +158,14 @@ func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
 	if len(packet) < len(g.header) {
 		return nil, fmt.Errorf("packet of %d bytes without a label", len(packet))
 	}
-	payload := packet[len(g.header):]
+	payload, err := g.outgoing(packet[len(g.header):])
+	if err != nil {
+		return nil, err
+	}
+	return g.wrapPayload(payload, to)
+}
+
+func (g *guard) wrapPayload(payload []byte, to string) ([]byte, error) {
 	body := make([]byte, 0, 1+12+len(payload)+MaxSignature)
 	body = appendUint48(append(body, packetGossip), g.epoch)
 	body = append(appendUint48(body, g.nextTick()), payload...)
@@ -441,6 +452,7 @@ func (g *guard) fleetTime() time.Time {
 func (g *guard) sweep() {
 	g.endDisplaced(true)
 	g.exchanges.sweep()
+	g.doubts.sweep()
 	now := g.elapsed()
 	g.mu.Lock()
 	defer g.mu.Unlock()

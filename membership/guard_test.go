@@ -74,10 +74,10 @@ func (w *wire) member(id string, change func(*Config)) *guarded {
 	return m
 }
 
-// wrapped is a packet of m for another member, as it is on the wire.
+// wrapped is a packet of m for another member, as it is on the wire, with any payload.
 func (m *guarded) wrapped(t testing.TB, payload []byte, to string) []byte {
 	t.Helper()
-	packet, err := m.wrap(append(bytes.Clone(m.header), payload...), to)
+	packet, err := m.wrapPayload(payload, to)
 	if err != nil {
 		t.Fatal(err)
 	}

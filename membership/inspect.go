@@ -77,7 +77,8 @@ const (
 // A member answers each doubt by raising its incarnation by one. An incarnation has 32 bits
 // and wraps around, and a member cannot answer above the maximum. Doubts arrive at most a few
 // times per second, so an honest incarnation stays far below the limit that follows from the
-// age of its instance.
+// age of its instance. This alone bounds the doubts about an instance that does not sign its
+// incarnation (see incarnation.go).
 const (
 	maxIncarnation       = 1 << 31
 	incarnationHeadStart = 100_000
@@ -165,12 +166,14 @@ func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, 
 		}
 	case messageSuspect, messageDead:
 		var d doubtMessage
-		if g.decode(message[1:], &d) != nil {
+		if g.decode(message[1:], &d) != nil || len(d.From) > maxAccuser {
 			reason = dropMessageFormat
-		} else if !g.incarnationAllowed(d.Node, d.Incarnation) {
-			reason = dropIncarnation
-		} else if message[0] == messageDead && d.From == d.Node && !g.mayLeave(d.Node, by) {
-			reason = dropForged
+			break
+		}
+		var kind byte
+		if kind, reason = g.judgeDoubt(message[0], &d, by); reason == "" {
+			judged := encodeMessage(kind, &d)
+			return judged, bytes.Equal(judged, message)
 		}
 	case messageAlive:
 		var a aliveMessage
@@ -189,10 +192,32 @@ func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, 
 		reason = dropMessageFormat
 	}
 	if reason != "" {
-		g.metrics.packetDropped(reason)
+		g.refuse(reason)
 		return nil, false
 	}
 	return message, true
+}
+
+// refuse counts what memberlist does not receive.
+func (g *guard) refuse(reason string) {
+	if reason != dropIdle {
+		g.metrics.packetDropped(reason)
+	}
+}
+
+// judgeState returns why memberlist must not receive a state; "" if it may. memberlist takes the
+// states that are neither alive nor left as suspicions.
+func (g *guard) judgeState(s *pushPullState, by announcer) (reason string) {
+	if s.State == stateAlive {
+		return g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
+	}
+	kind, d := byte(messageSuspect), doubtMessage{Incarnation: s.Incarnation, Node: s.Name, From: by.id}
+	if s.State == stateLeft {
+		kind, d.From = messageDead, s.Name
+	}
+	_, reason = g.judgeDoubt(kind, &d, by)
+	s.Incarnation = d.Incarnation
+	return reason
 }
 
 // decode decodes from bytes, never from a stream: from a stream the codec allocates whatever
@@ -208,13 +233,13 @@ func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 		return dropIncarnation
 	}
 	if a.Node == g.self {
-		return "" // about this node: memberlist answers by itself
+		return g.judgeOwn(a)
 	}
 	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta, incarnation: a.Incarnation}
-	_, err := g.proofs.prove(t)
+	m, err := g.proofs.prove(t)
 	if err == nil {
 		g.endDisplaced(false)
-		return ""
+		return g.judgeStatement(a, m)
 	}
 	var unproven *unprovenError
 	if errors.As(err, &unproven) {
@@ -232,25 +257,15 @@ func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 }
 
 func (g *guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
-	if len(message) < 2 || len(message) < 2+2*int(message[1]) {
+	all, whole := splitCompound(message)
+	if !whole {
 		g.metrics.packetDropped(dropMessageFormat)
-		return nil, false
 	}
-	count := int(message[1])
-	lengths, rest := message[2:2+2*count], message[2+2*count:]
-	whole = true
 	var parts [][]byte
-	for i := range count {
-		length := int(binary.BigEndian.Uint16(lengths[2*i:]))
-		if length > len(rest) {
-			g.metrics.packetDropped(dropMessageFormat)
-			whole = false
-			break
-		}
-		part, all := g.filter(rest[:length], by, true)
-		rest = rest[length:]
-		whole = whole && all
-		if all {
+	for _, one := range all {
+		part, unchanged := g.filter(one, by, true)
+		whole = whole && unchanged
+		if part != nil {
 			parts = append(parts, part)
 		}
 	}
@@ -260,11 +275,35 @@ func (g *guard) filterCompound(message []byte, by announcer) (kept []byte, whole
 	if len(parts) == 0 {
 		return nil, false
 	}
-	kept = []byte{messageCompound, byte(len(parts))}
-	for _, p := range parts {
-		kept = binary.BigEndian.AppendUint16(kept, uint16(len(p)))
+	return joinCompound(parts), false
+}
+
+// splitCompound returns the parts of a compound message, and whether all of them are there.
+func splitCompound(message []byte) (parts [][]byte, whole bool) {
+	if len(message) < 2 || len(message) < 2+2*int(message[1]) {
+		return nil, false
 	}
-	return append(kept, bytes.Join(parts, nil)...), false
+	count := int(message[1])
+	lengths, rest := message[2:2+2*count], message[2+2*count:]
+	for i := range count {
+		length := int(binary.BigEndian.Uint16(lengths[2*i:]))
+		if length > len(rest) {
+			return parts, false
+		}
+		parts = append(parts, rest[:length])
+		rest = rest[length:]
+	}
+	return parts, true
+}
+
+// joinCompound reverses splitCompound. The parts come from one packet, so there are at most 255,
+// and the length of each fits.
+func joinCompound(parts [][]byte) []byte {
+	out := []byte{messageCompound, byte(len(parts))}
+	for _, p := range parts {
+		out = binary.BigEndian.AppendUint16(out, uint16(len(p)))
+	}
+	return append(out, bytes.Join(parts, nil)...)
 }
 
 func addrPort(ip net.IP, port uint16) string {
@@ -389,16 +428,11 @@ func (c *inspected) exchange() error {
 			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
 		}
 		reason := kept.judge(&s)
-		if reason != "" { // it has no room
-		} else if s.State == stateAlive {
-			reason = g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, c.by)
-		} else if !g.incarnationAllowed(s.Name, s.Incarnation) {
-			reason = dropIncarnation
-		} else if s.State == stateLeft && !g.mayLeave(s.Name, c.by) {
-			reason = dropForged
+		if reason == "" {
+			reason = g.judgeState(&s, c.by)
 		}
 		if reason != "" {
-			g.metrics.packetDropped(reason)
+			g.refuse(reason)
 			continue
 		}
 		kept.add(&s)

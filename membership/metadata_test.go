@@ -18,9 +18,12 @@ func sampleMetadata() metadata {
 }
 
 func TestMetadataSurvivesTheWire(t *testing.T) {
-	for _, draining := range []bool{false, true} {
+	for i, draining := range []bool{false, true, false, true} {
 		want := sampleMetadata()
 		want.Draining = draining
+		if i > 1 {
+			want.Incarnation = 7
+		}
 		b, err := want.encode(0)
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +55,7 @@ func TestEveryRoleButClientIsReadFromMetadata(t *testing.T) {
 func TestMetadataOfALaterBuildWithMoreFieldsIsRead(t *testing.T) {
 	m := sampleMetadata()
 	later := []any{m.Format, m.Cluster, m.Environment, m.ID, m.Epoch, m.Role, m.Datacenter, m.Region,
-		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, m.GossipAddr, m.Draining, "a field of tomorrow", 17}
+		m.ForwardAddr, m.AdminAddr, m.Version, m.AdvertiseSequence, m.GossipAddr, m.Draining, m.Incarnation, "a field of tomorrow", 17}
 	var b []byte
 	if err := codec.NewEncoderBytes(&b, msgpack()).Encode(later); err != nil {
 		t.Fatal(err)
@@ -100,8 +103,12 @@ func TestMetadataFromStrangersIsRefusedNotTrusted(t *testing.T) {
 }
 
 func FuzzMetadata(f *testing.F) {
-	b, _ := sampleMetadata().encode(0)
-	f.Add(b)
+	for _, incarnation := range []uint32{0, 7, unstated} {
+		m := sampleMetadata()
+		m.Incarnation = incarnation
+		b, _ := m.encode(0)
+		f.Add(b)
+	}
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMetadata(b)

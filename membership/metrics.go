@@ -92,7 +92,9 @@ const (
 	dropSignature   = "signature"   // forged or damaged
 	dropReplayed    = "replayed"    // seen before, or too far out of order
 	dropStale       = "stale"       // delayed for too long
-	dropIncarnation = "incarnation" // an incarnation that no honest member claims
+	dropIncarnation = "incarnation" // an incarnation that its member has not signed, or that no honest member claims
+	dropOld         = "old"         // a statement of a member about itself, older than one that is known
+	dropDoubts      = "doubts"      // more doubts about other members than one member may begin
 	dropUnproven    = "unproven"    // about an instance that is not proven
 	dropForged      = "forged"      // a notice that its author did not sign
 	dropTooMany     = "too_many"    // above a limit
@@ -106,8 +108,12 @@ const (
 var dropReasons = []string{
 	dropLabel, dropQueueFull, dropMessageFormat, dropMessageTopic, dropMetadata, dropBadAddress, dropWrite, dropEvicted,
 	dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
-	dropIncarnation, dropUnproven, dropForged, dropTooMany, dropStreams, dropExchanges, dropSessions, dropShort,
+	dropIncarnation, dropOld, dropDoubts, dropUnproven, dropForged, dropTooMany, dropStreams, dropExchanges, dropSessions, dropShort,
 }
+
+// dropIdle is the reason for what memberlist does not need to receive, and is not counted: it
+// happens all the time.
+const dropIdle = "idle"
 
 // The results of attempts to join.
 const (

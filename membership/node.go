@@ -206,17 +206,21 @@ func (n *Node) secure() {
 // describe makes this node gossip its metadata.
 func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
 
-// setMetadata encodes and signs the metadata that this node gossips.
+// setMetadata encodes the metadata that this node gossips. With certificates it ends in place of a
+// signature with the certificate's id only: the guard signs it together with the incarnation.
 func (n *Node) setMetadata(m metadata) error {
 	signature := 0
 	if n.proofs != nil {
-		m.GossipAddr, signature = n.Addr(), MaxSignature
+		m.GossipAddr, m.Incarnation, signature = n.Addr(), unstated, MaxSignature
 	}
 	meta, err := m.encode(signature)
 	if err != nil {
 		return err
 	}
-	meta = append(meta, n.Sign(statementMetadata, meta)...)
+	if n.proofs != nil {
+		key := identity.KeyID(n.cfg.Identity.Chain()[0])
+		meta = append(append(meta, key[:]...), make([]byte, signatureSize)...)
+	}
 	n.delegate.meta.Store(&meta)
 	return nil
 }
@@ -642,8 +646,13 @@ func (n *Node) SetDraining(on bool) {
 }
 
 // followMetadata gossips the metadata of this node again when it changes, and when the certificate
-// that signs it is replaced. Other members then request the new certificate.
+// that signs it is replaced. Other members then request the new certificate. It also answers the
+// doubts that memberlist does not.
 func (n *Node) followMetadata(ctx context.Context) {
+	var doubted <-chan struct{}
+	if n.guard != nil {
+		doubted = n.guard.doubted
+	}
 	draining := false // as the others know it
 	for {
 		var changed <-chan struct{}
@@ -666,6 +675,9 @@ func (n *Node) followMetadata(ctx context.Context) {
 			return
 		case <-n.drained:
 		case <-changed:
+		case <-doubted:
+			// The wait, for a round of gossip, also limits how often this node answers.
+			_ = n.list.UpdateNode(gossipInterval)
 		}
 	}
 }

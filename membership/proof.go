@@ -103,12 +103,13 @@ type knownCertificate struct {
 // provenInstance is the last verified state of an instance, so that equal metadata costs only a
 // comparison when it is received again.
 type provenInstance struct {
-	metadata []byte
-	addr     string
-	key      keyID
-	used     time.Time
-	highest  uint32 // incarnation in gossip about it
-	gone     bool   // memberlist takes it for dead
+	metadata    []byte
+	incarnation uint32 // that it signed with the metadata, 0 if it signs none
+	addr        string
+	key         keyID
+	used        time.Time
+	highest     uint32 // incarnation in gossip about it
+	gone        bool   // memberlist takes it for dead
 }
 
 // provenNode is a node with proven instances.
@@ -291,14 +292,17 @@ func (p *proofs) judge(t announced) (metadata, *unprovenError) {
 			return refuse(kind, "%s", reason)
 		}
 	}
-	if known.addr != t.addr {
-		p.forgetAddr(known.addr)
+	if m.Incarnation >= known.incarnation { // else it is an old statement, which replaces nothing
+		if known.addr != t.addr {
+			p.forgetAddr(known.addr)
+		}
+		if !bytes.Equal(known.metadata, t.metadata) {
+			known.metadata = bytes.Clone(t.metadata)
+		}
+		known.incarnation, known.addr, known.key = m.Incarnation, t.addr, key
 	}
-	if !bytes.Equal(known.metadata, t.metadata) {
-		known.metadata = bytes.Clone(t.metadata)
-	}
-	known.addr, known.key, known.used, known.highest = t.addr, key, now, max(known.highest, t.incarnation)
-	p.instances[t.name], p.addrs[t.addr] = known, struct{}{}
+	known.used, known.highest = now, max(known.highest, t.incarnation)
+	p.instances[t.name], p.addrs[known.addr] = known, struct{}{}
 	delete(p.unproven, t.name)
 	return m, nil
 }

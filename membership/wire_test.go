@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -161,12 +162,10 @@ func raise(at int) func([]byte) []byte {
 func extend(raw []byte) []byte { return append(raw, "\x05later"...) }
 
 // oneMore adds a field to metadata, after the fields that this build knows. raw may lack the
-// last of them, which is written only while it is true.
+// last two of them. With the new field there are too many for a length in one byte.
 func oneMore(raw []byte) []byte {
-	if raw[0] == 0x9d {
-		raw = append(raise(0)(raw), 0xc2)
-	}
-	return append(raise(0)(raw), "\xa5later"...)
+	missing := []byte{0xc2, 0}[raw[0]-0x9d:]
+	return append(slices.Concat([]byte{0xdc, 0, 16}, raw[1:], missing), "\xa5later"...)
 }
 
 func helloFixtures() (out []wirefixture.Format) {
@@ -274,6 +273,28 @@ func metadataFixtures(t *testing.T) (out []wirefixture.Format) {
 			},
 		})
 	}
+	stated := wireRelay.metadata()
+	stated.GossipAddr, stated.Incarnation = wireRelay.addr(), 7
+	out = append(out, wirefixture.Format{
+		Name: "metadata-stated-relay-1",
+		Encode: func() ([]byte, error) {
+			own := stated
+			own.Incarnation = unstated
+			body, err := own.encode(MaxSignature)
+			if err != nil {
+				return nil, err
+			}
+			return wireRelay.guarded(t, nil).stateOwn(append(body, make([]byte, MaxSignature)...), 7)
+		},
+		Decode: func(raw []byte) (any, error) {
+			return wireGate.reader(t, wireRelay, nil).proofs.prove(announced{name: instanceName("relay-1", wireEpoch), addr: wireRelay.addr(), metadata: raw})
+		},
+		Later: map[string]func([]byte) []byte{"a field that its author signed": func(raw []byte) []byte {
+			body := oneMore(raw[:len(raw)-MaxSignature])
+			return append(body, wireRelay.guarded(t, nil).proofs.sign(statementMetadata, body)...)
+		}},
+		Refused: map[string]func([]byte) []byte{"another incarnation": raise(-MaxSignature - 1)},
+	})
 	drained := wireRelay.metadata()
 	drained.Draining = true
 	return append(out, wirefixture.Format{
@@ -444,6 +465,7 @@ func stateFixture(t *testing.T) wirefixture.Format {
 			if _, err := g.certified(wireWorker.source(t).Chain(), wireEpoch, wireTick); err != nil {
 				return nil, err
 			}
+			g.proofs.instances["worker-9.1700000000000"] = provenInstance{} // else its death is no news
 			passed, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: g.guard, by: announcer{"relay-1", wireRelay.addr()}, labelled: true})
 			if err != nil {
 				return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -27,6 +28,8 @@ type MembersDocument struct {
 	// Members are the selected members sorted by id, w2 before w10: those alive, and those
 	// that left or failed in the last hour.
 	Members []api.ListedMember `json:"members"`
+	// Doubters are members whose doubts about others were denied lately, more than ten times.
+	Doubters []membership.Doubter `json:"doubters,omitzero"`
 }
 
 // memberFilter selects the members to list; an empty list selects all.
@@ -123,7 +126,7 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDo
 	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &present); err != nil {
 		return MembersDocument{}, err
 	}
-	doc := MembersDocument{Self: present.Self, Version: present.Version, Degraded: departures.Degraded}
+	doc := MembersDocument{Self: present.Self, Version: present.Version, Degraded: departures.Degraded, Doubters: present.Doubters}
 	doc.Members = slices.DeleteFunc(api.ListMembers(present, departures.Departed), func(m api.ListedMember) bool { return !filter.passes(m) })
 	slices.SortStableFunc(doc.Members, func(a, b api.ListedMember) int { return node.Natural(a.ID, b.ID) })
 	return doc, nil
@@ -150,6 +153,12 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 			if _, err := fmt.Fprintf(out, "%s is %s: %s\n", node.Printable(m.ID), node.Printable(string(m.State)), node.Printable(m.Reason)); err != nil {
 				return err
 			}
+		}
+	}
+	for _, d := range doc.Doubters {
+		if _, err := fmt.Fprintf(out, "%s doubts members that live, or passes on such doubts: %d were denied in %s, the last %s ago\n",
+			node.Printable(d.ID), d.Denied, age(d.Last.Sub(d.Since)), age(time.Since(d.Last))); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -23,6 +23,8 @@ type Config struct {
 	// Unproven returns the instances that gossip reports and that no snapshot contains;
 	// nil: none.
 	Unproven func() []membership.Unproven
+	// Doubters returns the members whose doubts about others were denied; it may be nil.
+	Doubters func() []membership.Doubter
 	// Catalogue returns the checksum of the newest view of the services; nil: there is no
 	// /api/v1/checksum.
 	Catalogue func() uint64
@@ -99,6 +101,9 @@ func NewMux(cfg Config) *http.ServeMux {
 		answer := api.Members{Version: s.Version(), Self: s.Self().ID, Members: s.Members()}
 		if cfg.Unproven != nil {
 			answer.Unproven = append([]membership.Unproven{}, cfg.Unproven()...)
+		}
+		if cfg.Doubters != nil {
+			answer.Doubters = cfg.Doubters()
 		}
 		WriteJSON(w, http.StatusOK, answer)
 	})

@@ -19,7 +19,7 @@ import (
 
 func (r *Relay) adminMux() *http.ServeMux {
 	mux := node.NewMux(node.Config{
-		Snapshot: r.members.Snapshot, Unproven: r.members.Unproven, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
+		Snapshot: r.members.Snapshot, Unproven: r.members.Unproven, Doubters: r.members.Doubters, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
 		Catalogue: func() uint64 { return r.Catalogue.View().Checksum() },
 	})
 	mux.HandleFunc("GET /api/v1/services", r.listServices)

@@ -81,7 +81,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	mux := node.NewMux(node.Config{
-		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Reasons: a.Reasons, Gatherer: cfg.Registry,
+		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Doubters: a.members.Doubters, Reasons: a.Reasons, Gatherer: cfg.Registry,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
 	node.Handle(mux, node.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})

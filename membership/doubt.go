@@ -1,0 +1,178 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A doubt is a message that a member is suspected, or dead by the word of another one. Any member
+// may send one, so with certificates
+//
+//   - it counts only up to the highest incarnation that its subject has signed. The subject
+//     answers with the next one, which every member accepts;
+//   - a death is taken as a suspicion: each member waits for the answer of the subject;
+//   - a member begins few doubts a minute.
+//
+// What a member sends beyond these limits is counted, and the member is named.
+
+const (
+	// maxAhead is how many incarnations of a subject the sender of a doubt may know before this
+	// node: an answer takes a second or two to reach all members. Such a doubt counts at the
+	// newest incarnation that is known here, one further ahead is false.
+	maxAhead = 16
+	// doubtsPerSubject limits the doubts about one member that another one begins in a minute.
+	// A doubt begins when it is about a later incarnation than those before.
+	doubtsPerSubject = 6
+	// spareDoubts limits, with the number of members, the doubts that a member begins in a
+	// minute: all others may fail at once, and some may be doubted again.
+	spareDoubts = 64
+	// denialsUnnamed is how many denied doubts do not make a member suspect: releases and
+	// views differ for a while.
+	denialsUnnamed = 10
+	// maxAccuser limits the name of the member that began a doubt, so that a doubt that is
+	// encoded again fits into a compound message.
+	maxAccuser = 128
+)
+
+// Doubter is a member whose doubts about other members were denied more than a few times.
+type Doubter struct {
+	ID string `json:"id"`
+	// Denied is how many were denied since Since. It ends ten minutes after Last.
+	Denied uint64    `json:"denied"`
+	Since  time.Time `json:"since"`
+	Last   time.Time `json:"last"`
+}
+
+// doubts counts what members say about others.
+type doubts struct {
+	mu     sync.Mutex
+	minute time.Time           // start of the interval of begun and by
+	begun  map[string]uint32   // the highest incarnation at which each subject is doubted
+	by     map[doubtKey]int    // doubts that each author began
+	denied map[string]*Doubter // by author
+}
+
+// doubtKey is an author and a subject; without a subject it stands for all.
+type doubtKey struct{ author, subject string }
+
+// judgeDoubt decides what memberlist receives of a doubt: the kind of message, with the
+// incarnation that it sets in d; or nothing, with the reason.
+func (g *guard) judgeDoubt(kind byte, d *doubtMessage, by announcer) (as byte, reason string) {
+	goodbye := kind == messageDead && d.From == d.Node
+	limit, proven, all := g.proofs.signedUpTo(d.Node)
+	if d.Node == g.self {
+		limit, proven = g.own.signedUpTo(), true
+	} else if limit == 0 {
+		limit = d.Incarnation // of a release that signs none
+	}
+	switch {
+	case !g.incarnationAllowed(d.Node, d.Incarnation):
+		reason = dropIncarnation
+	case goodbye && !g.mayLeave(d.Node, by):
+		reason = dropForged
+	case !proven:
+		return 0, dropIdle // memberlist does not know it either, and must not learn of the doubt first
+	case d.Incarnation > limit && d.Incarnation-limit > maxAhead:
+		reason = dropIncarnation
+	}
+	d.Incarnation = min(d.Incarnation, limit)
+	if reason == "" && !goodbye && !g.doubts.begin(doubtKey{by.id, d.Node}, d.Incarnation, all+spareDoubts) {
+		reason = dropDoubts
+		if d.Node == g.self && d.Incarnation == limit {
+			g.answerDoubt()
+		}
+	}
+	if reason != "" {
+		g.deny(by.id)
+		return 0, reason
+	}
+	if goodbye {
+		return messageDead, ""
+	}
+	return messageSuspect, ""
+}
+
+// answerDoubt raises this node's incarnation without memberlist, which would probe others less
+// often after each answer. A doubt that others may have accepted must be answered, whatever its
+// author has sent before.
+func (g *guard) answerDoubt() {
+	select {
+	case g.doubted <- struct{}{}:
+	default: // the answer that is due is also one to this doubt
+	}
+}
+
+// begin reports whether a doubt may count: it is not the first one about this incarnation, or its
+// author may begin another one.
+func (d *doubts) begin(key doubtKey, incarnation uint32, limit int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); d.begun == nil || now.Sub(d.minute) > time.Minute {
+		d.begun, d.by, d.minute = make(map[string]uint32), make(map[doubtKey]int), now
+	}
+	if highest, doubted := d.begun[key.subject]; doubted && incarnation <= highest {
+		return true
+	}
+	all := doubtKey{author: key.author}
+	if d.by[key] >= doubtsPerSubject || d.by[all] >= limit {
+		return false
+	}
+	d.by[key]++
+	d.by[all]++
+	d.begun[key.subject] = incarnation
+	return true
+}
+
+// deny counts a denied doubt. Authors are proven members, so their number is limited.
+func (g *guard) deny(author string) {
+	d, now := &g.doubts, time.Now()
+	d.mu.Lock()
+	one := d.denied[author]
+	if one == nil {
+		if d.denied == nil {
+			d.denied = make(map[string]*Doubter)
+		}
+		one = &Doubter{ID: author, Since: now}
+		d.denied[author] = one
+	}
+	one.Denied++
+	one.Last = now
+	named := one.Denied == denialsUnnamed+1
+	d.mu.Unlock()
+	if named {
+		g.proofs.logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
+	}
+}
+
+// sweep forgets members whose last denied doubt is old.
+func (d *doubts) sweep() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for author, one := range d.denied {
+		if time.Since(one.Last) > keepProof {
+			delete(d.denied, author)
+		}
+	}
+}
+
+// Doubters lists the members whose doubts about others were denied more than ten times, and
+// lately, sorted by id. A member may only have passed the doubts on. It is empty without
+// certificates.
+func (n *Node) Doubters() []Doubter {
+	if n.guard == nil {
+		return nil
+	}
+	d := &n.guard.doubts
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []Doubter
+	for _, one := range d.denied {
+		if one.Denied > denialsUnnamed {
+			out = append(out, *one)
+		}
+	}
+	slices.SortFunc(out, func(a, b Doubter) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
