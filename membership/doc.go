@@ -44,6 +44,9 @@
 //     requested (introduce.go). Unproven lists the other instances.
 //   - What one certificate can make grow is bounded for that certificate: bounds.go has the
 //     table.
+//   - With certificates an instance signs its incarnation with its metadata when both leave
+//     (incarnation.go). Doubts about it count up to that incarnation, as suspicions, and a
+//     member begins few of them (doubt.go). Doubters lists those that send more.
 //   - With certificates streams use mutual TLS. TLS checks the chain; the hello checks
 //     whether the member belongs to the cluster and matches its certificate.
 //   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys are
@@ -52,6 +55,6 @@
 //   - Package discovery resolves seeds, package identity handles certificates; package
 //     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle), mailbox.mu,
-//     transport.mu, exchanges.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu; and guard.mu, with
-//     which proofs.mu is never taken.
+//     transport.mu, exchanges.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu,
+//     ownStatement.mu, doubts.mu; and guard.mu, with which proofs.mu is never taken.
 package membership

@@ -70,8 +70,8 @@ type guard struct {
 	packets            int                      // packets that wait for a certificate
 	announcements      map[string]int           // names announced by each member in this minute
 	announcementsSince time.Time
-	wake               chan struct{}   // capacity 1: certificates must be requested now
-	probed             chan probeReply // senders that answered a nonce; see Node.joinProbed
+	wake               chan struct{}     // capacity 1: certificates must be requested now
+	probed             chan<- probeReply // senders that answered a nonce; see Node.joinProbed
 
 	// Rates of certificates sent to members, sent to strangers, and requested because of
 	// strangers.
@@ -133,7 +133,7 @@ func newGuard(cfg Config, p *proofs, m *metrics) *guard {
 		exchanges: newExchanges(context.Background(), cfg.MaxMembers, p.count),
 		handle:    &codec.MsgpackHandle{},
 		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
-		wake: make(chan struct{}, 1), probed: make(chan probeReply, 16), doubted: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
 		unpaidAnswers: rate.NewLimiter(rate.Every(unpaidInterval), 1),
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -316,7 +318,7 @@ func (n *Node) joinProbed(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case e = <-n.guard.probed:
+		case e = <-n.probed:
 		}
 		select {
 		case <-ctx.Done():
@@ -325,11 +327,48 @@ func (n *Node) joinProbed(ctx context.Context) {
 		}
 		addr, err := netip.ParseAddrPort(e.addr)
 		m, seen := n.Snapshot().Get(e.id)
-		if err != nil || seen && m.Epoch >= e.epoch || n.guard.hasLeft(instanceName(e.id, e.epoch)) {
+		if err != nil || seen && m.Epoch >= e.epoch || n.guard != nil && n.guard.hasLeft(instanceName(e.id, e.epoch)) {
 			continue
+		}
+		if n.guard == nil {
+			n.askDeparted(e)
 		}
 		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)
 		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}) // errors are counted
+	}
+}
+
+// hearDeparted notes a member that departed and still sends packets. Without certificates anybody
+// with the gossip key can end a member by a message in its name, which the member itself does
+// not get; but it goes on to probe the others.
+func (n *Node) hearDeparted(from string) {
+	s := n.Snapshot()
+	if s == nil {
+		return
+	}
+	for _, d := range s.Departures() {
+		if d.Member.GossipAddr != from || time.Since(d.At) < newsDelay { // its last packets
+			continue
+		}
+		if !slices.ContainsFunc(s.Members(), func(m Member) bool { return m.GossipAddr == from }) { // else the address has a new owner
+			select {
+			case n.probed <- probeReply{d.Member.ID, d.Member.Epoch, from}:
+			default: // it sends again
+			}
+		}
+	}
+}
+
+// askDeparted passes its leave notice to a member that left. If it did not, it contradicts, and
+// answers the exchange of states that follows.
+func (n *Node) askDeparted(e probeReply) {
+	d, departed := n.Snapshot().Departed(e.id)
+	if !departed || d.Reason != Left || d.Member.Epoch != e.epoch {
+		return
+	}
+	message := append([]byte{messageFormat, topicLeave}, leaveNotice{id: e.id, epoch: e.epoch}.payload()...)
+	if err := n.list.SendToAddress(memberlist.Address{Addr: e.addr, Name: instanceName(e.id, e.epoch)}, message); err != nil {
+		n.logger.Debug("cannot ask a member that left whether it did", "member", e.id, "err", err)
 	}
 }
 

@@ -79,6 +79,7 @@ type Node struct {
 	delegate  *delegate
 	mailbox   *mailbox
 	leaves    chan leaveNotice // announcements, to the event loop
+	probed    chan probeReply  // members that live and are not seen; see joinProbed
 	recheck   chan struct{}    // certificates changed; to the event loop
 	leaving   atomic.Bool      // Leave was called
 	draining  atomic.Bool      // an operator has taken this member out of rotation
@@ -137,7 +138,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	epoch := uint64(cfg.clock().UnixMilli())
-	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), probed: make(chan probeReply, 16), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
@@ -176,6 +177,7 @@ func New(cfg Config) (*Node, error) {
 		n.advertise = netip.MustParseAddrPort(cfg.AdvertiseAddr) // validated
 		n.advertise = netip.AddrPortFrom(n.advertise.Addr().Unmap(), n.advertise.Port())
 	}
+	n.transport.heard = n.hearDeparted
 	if cfg.Identity != nil {
 		n.secure()
 	}
@@ -197,7 +199,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) secure() {
 	n.proofs = newProofs(n.cfg)
 	n.guard = newGuard(n.cfg, n.proofs, n.metrics)
-	n.guard.self, n.guard.epoch, n.guard.addr = n.delegate.self, n.epoch, n.Addr()
+	n.guard.self, n.guard.epoch, n.guard.addr, n.guard.probed = n.delegate.self, n.epoch, n.Addr(), n.probed
 	n.guard.send, n.guard.deliver = n.transport.sendRaw, n.transport.deliver
 	n.guard.exchanges.ctx = n.transport.ctx
 	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
@@ -284,9 +286,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.publish(state)
 	n.wg.Go(func() { n.loop(ctx, state) })
 	n.wg.Go(func() { n.followMetadata(ctx) })
-	if n.proofs != nil {
-		n.wg.Go(func() { n.joinProbed(ctx) })
-	}
+	n.wg.Go(func() { n.joinProbed(ctx) })
 	n.wg.Go(func() { n.seeds.Run(ctx) })
 	n.wg.Go(func() { n.keepJoined(ctx) })
 	n.logger.Info("gossip started", "id", n.cfg.ID, "addr", n.Addr(), "cluster", n.cfg.Cluster, "environment", n.cfg.Environment, "seeds", n.cfg.Seeds)

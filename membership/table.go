@@ -24,6 +24,10 @@ type table struct {
 	// known: usually the last gossip about an ended process, otherwise a process on a host whose
 	// clock was set back, or a second process.
 	outdated map[string]outdatedMember // by instance name
+	// returned are instances that left, by the word of a notice, and that memberlist sees alive
+	// again, by id. Each is one that a forged notice was about, if the instance itself says so, or
+	// late gossip.
+	returned map[string]Member
 	// floor is the highest known epoch of an id. Gossip about an older instance does not bring it
 	// back, however late it arrives; see promote for the exception.
 	floor map[string]lifeFloor
@@ -75,7 +79,7 @@ type change struct {
 func newTable(self string) *table {
 	return &table{
 		self: self, alive: make(map[string]Member), stayed: make(map[string]time.Time), outdated: make(map[string]outdatedMember),
-		floor: make(map[string]lifeFloor), lost: make(map[string]lostMember),
+		returned: make(map[string]Member), floor: make(map[string]lifeFloor), lost: make(map[string]lostMember),
 	}
 }
 
@@ -96,6 +100,7 @@ func (t *table) seen(m Member, now time.Time) []change {
 		}
 		return append([]change{{"outdated", m}}, t.promote(now)...)
 	case m.Epoch == floor.epoch && floor.left:
+		t.returned[m.ID] = m
 		return nil
 	}
 	return t.enter(m, now)
@@ -120,6 +125,7 @@ func (t *table) enter(m Member, now time.Time) []change {
 	}
 	delete(t.lost, m.ID)
 	delete(t.outdated, m.Instance())
+	delete(t.returned, m.ID)
 	t.departures.forget(m.ID)
 	t.burst.returned(m.ID)
 
@@ -146,6 +152,7 @@ func (t *table) enter(m Member, now time.Time) []change {
 // whether probes of this node are answered.
 func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.outdated, instance)
+	maps.DeleteFunc(t.returned, func(_ string, m Member) bool { return m.Instance() == instance })
 	m, known := t.instance(instance)
 	if !known {
 		return nil
@@ -238,6 +245,13 @@ const stayWindow = 5 * time.Second
 // stays takes a leave notice back: the member itself reports that it is not leaving.
 func (t *table) stays(id string, epoch uint64, now time.Time) []change {
 	m, known := t.alive[id]
+	if floor := t.floor[id]; !known && floor.epoch == epoch && floor.left {
+		t.floor[id] = lifeFloor{epoch: epoch}
+		if back, alive := t.returned[id]; alive && back.Epoch == epoch {
+			return t.enter(back, now)
+		}
+		return []change{{"changed", Member{ID: id, Epoch: epoch}}} // memberlist will see it alive
+	}
 	if !known || m.Epoch != epoch {
 		return nil
 	}

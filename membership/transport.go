@@ -53,8 +53,9 @@ type transport struct {
 	placeholder string
 	// identity is nil if streams are in clear text.
 	identity *identity.Source
-	// guard is nil without certificates.
+	// guard is nil without certificates. heard is then called with the sender of each packet.
 	guard   *guard
+	heard   func(from string)
 	logger  *slog.Logger
 	metrics *metrics
 
@@ -172,6 +173,9 @@ func (t *transport) receivePackets() {
 		case t.guard != nil:
 			t.guard.receive(buf[:n], from.String())
 			continue
+		}
+		if t.heard != nil {
+			t.heard(from.String())
 		}
 		t.queue(&memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now})
 	}
