@@ -376,7 +376,8 @@ func TestAJoinerGetsAllCertificatesAtTheFirstQuestion(t *testing.T) {
 		w := newWire(t)
 		joiner, seed := w.member("joiner", nil), w.member("seed", nil)
 		w.acquainted(joiner, seed)
-		const members = 200
+		seed.receive(joiner.wrapped(t, joiner.alive(t, nil), seed.addr), joiner.addr) // the exchange of a join proves it
+		const members = 1000
 		for i := range members {
 			m := w.member(fmt.Sprint("m", i), nil)
 			if _, err := seed.proofs.learn(m.cfg.Identity.Chain()); err != nil {
@@ -598,6 +599,11 @@ func TestAnExchangeKeepsNoMoreThanThereIs(t *testing.T) {
 	dead := func(n int, meta int) pushPullState {
 		return pushPullState{Name: fmt.Sprintf("x%d.1", n), Addr: own.Addr, Port: 1, Meta: make([]byte, meta), Incarnation: 1, State: 2, Vsn: own.Vsn}
 	}
+	longName, longAddr, longVersions, longVersionsDead := dead(1, 0), dead(1, 0), own, dead(1, 0)
+	longName.Name = "x." + strings.Repeat("0", 100) + "1"
+	longAddr.Addr = make([]byte, 17)
+	longVersions.Name, longVersions.Vsn = "x.1", make([]uint8, 7)
+	longVersionsDead.Vsn = longVersions.Vsn
 	var repeated, many []pushPullState
 	for n := range 3000 {
 		repeated = append(repeated, own)
@@ -616,6 +622,7 @@ func TestAnExchangeKeepsNoMoreThanThereIs(t *testing.T) {
 		{"more than M that do not live", many, leastStates, dropTooMany, 3000 - leastStates},
 		{"a living one with long metadata", []pushPullState{own, long}, 1, dropMetadata, 1},
 		{"a dead one with long metadata", []pushPullState{own, dead(1, memberlist.MetaMaxSize+1)}, 1, dropMetadata, 1},
+		{"names, addresses and versions that are too long", []pushPullState{own, longName, longAddr, longVersions, longVersionsDead}, 1, dropMessageFormat, 4},
 		{"a state that no member sends", []pushPullState{own, longer}, -1, dropMessageFormat, 1},
 		{"more than an exchange may announce", slices.Repeat([]pushPullState{dead(1, 0)}, 4*leastStates+1), -1, dropTooMany, 1},
 	} {
@@ -638,6 +645,22 @@ func TestAnExchangeKeepsNoMoreThanThereIs(t *testing.T) {
 			if s.State != stateAlive && len(s.Meta) > 0 {
 				t.Errorf("%s: memberlist reads metadata of %d bytes, which it does not use", c.name, len(s.Meta))
 			}
+		}
+	}
+}
+
+func TestAMessageThatIsTooLongDoesNotWaitForACertificate(t *testing.T) {
+	w := newWire(t)
+	by, unknown, to := w.member("by", nil), w.member("unknown", nil), w.member("to", nil)
+	w.acquainted(by, to)
+	for long, parked := range map[int]int{60_000: 0, 6: 1} {
+		message := unknown.alive(t, func(_ *metadata, a *aliveMessage) { a.Vsn = make([]uint8, long) })
+		to.receive(by.wrapped(t, message, to.addr), by.addr)
+		if to.parked != parked {
+			t.Errorf("with %d bytes of versions %d messages wait", long, to.parked)
+		}
+		for key, a := range to.requested {
+			to.drop(key, a)
 		}
 	}
 }

@@ -227,10 +227,20 @@ func (g *guard) decode(b []byte, into any) error {
 	return codec.NewDecoderBytes(b, g.handle).Decode(into)
 }
 
+// tooLong reports whether memberlist sends no instance with a name, an address and versions of these
+// lengths. Messages about unknown members wait for certificates, so their size matters.
+func tooLong(name string, addr []byte, versions []uint8) bool {
+	const longest = 63 + len(".18446744073709551615")
+	return len(name) > longest || len(addr) > net.IPv6len || len(versions) > 6
+}
+
 // judgeAlive returns why memberlist must not receive an alive message; "" if it may.
 func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 	if !g.incarnationAllowed(a.Node, a.Incarnation) {
 		return dropIncarnation
+	}
+	if tooLong(a.Node, a.Addr, a.Vsn) {
+		return dropMessageFormat
 	}
 	if a.Node == g.self {
 		return g.judgeOwn(a)
@@ -445,6 +455,19 @@ func (c *inspected) exchange() error {
 	return codec.NewEncoder(&c.ready, g.handle).Encode(&header)
 }
 
+// judgeState returns why memberlist must not receive a state; "" if it may.
+func (g *guard) judgeState(s *pushPullState, by announcer) (reason string) {
+	switch {
+	case s.State == stateAlive:
+		return g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
+	case !g.incarnationAllowed(s.Name, s.Incarnation):
+		return dropIncarnation
+	case s.State == stateLeft && !g.mayLeave(s.Name, by):
+		return dropForged
+	}
+	return ""
+}
+
 // eof is the end of a stream.
 type eof struct{}
 
@@ -462,6 +485,9 @@ type keptStates struct {
 func (k *keptStates) judge(s *pushPullState) (reason string) {
 	if len(s.Meta) > memberlist.MetaMaxSize {
 		return dropMetadata
+	}
+	if tooLong(s.Name, s.Addr, s.Vsn) {
+		return dropMessageFormat
 	}
 	if s.State != stateAlive {
 		s.Meta = nil
