@@ -20,7 +20,7 @@ const (
 	// soon run without a pause: what is in use leaves it a fifth of the limit for garbage.
 	strainedAbove, strainedUntil = 80, 70
 	// memoryInterval is the time between two looks at the memory.
-	memoryInterval = 100 * time.Millisecond
+	memoryInterval = 50 * time.Millisecond
 )
 
 // memory decides whether this process has memory for more requests.

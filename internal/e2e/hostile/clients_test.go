@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,5 +125,41 @@ func TestAClientThatEndsNoRequestTakesNoMoreThanItsShare(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestARelayNearItsMemoryLimitRefusesRequestsAndLives has no bound for each client: what is left is the
+// memory limit, here of the runtime alone.
+func TestARelayNearItsMemoryLimitRefusesRequestsAndLives(t *testing.T) {
+	const limit, most = 64 << 20, 150 << 20 // the kernel would end a process at a limit of its own
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 2, RelayArgs: []string{"--max-in-flight-per-client", "0"}, RelayEnv: []string{fmt.Sprintf("GOMEMLIMIT=%d", limit)}})
+	r := f.Relays[0]
+	strained := func(s string) bool { return strings.Contains(s, "memory") }
+	var ends []func()
+	for n := range hogConns {
+		end, err := f.hog(caller{host: fmt.Sprintf("127.0.3.%d", n+2)}, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, sync.OnceFunc(end))
+		t.Cleanup(ends[n])
+	}
+	procs.Await(t, "requests are refused for memory", func() bool {
+		return f.metrics(r.Admin, "ringway_relay_overload_refusals_total", strained) > 0
+	})
+	if status, body := send(caller{host: "127.0.3.1"}.client(t), call{method: http.MethodPost, addr: r.Ingress, path: "/", header: map[string]string{serviceHeader: echo}}); status != http.StatusOK && (status != http.StatusServiceUnavailable || !strings.Contains(body, "relay_exhausted")) {
+		t.Errorf("another client: %d %s", status, body)
+	}
+	peak, refused := memory(t, r.PID(), "VmHWM:"), f.metrics(r.Admin, "ringway_relay_overload_refusals_total", strained)
+	t.Logf("the relay has %d MiB at its peak with a limit of %d MiB; %v requests were refused for memory", peak>>20, limit>>20, refused)
+	if peak > most {
+		t.Errorf("the relay has %d MiB, at most %d MiB are allowed", peak>>20, most>>20)
+	}
+	for _, end := range ends {
+		end()
+	}
+	procs.Await(t, "the relay serves again", func() bool { return f.served(2) == nil })
+	if err := f.Ended(); err != nil {
+		t.Error(err)
 	}
 }

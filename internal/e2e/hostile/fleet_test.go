@@ -45,6 +45,8 @@ type fleetConfig struct {
 	Services string
 	// Offer is added to the service of every worker, as in ";version=v2".
 	Offer string
+	// RelayEnv is added to the environment of every relay.
+	RelayEnv []string
 	// Advertised returns the gossip address that r1 announces to the others, where it is not the
 	// one it listens on.
 	Advertised func(gossip string) string
@@ -78,7 +80,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		cfg.Before(f)
 	}
 	for n, r := range f.Relays {
-		f.Start(r, procs.Config{Args: append([]string{"--advertise-addr", f.Seeds[n]}, cfg.RelayArgs...)})
+		f.Start(r, procs.Config{Args: append([]string{"--advertise-addr", f.Seeds[n]}, cfg.RelayArgs...), Env: cfg.RelayEnv})
 	}
 	for n, w := range f.Workers {
 		f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[n].Listener.Addr().String() + ";check=tcp;interval=2s" + cfg.Offer}})

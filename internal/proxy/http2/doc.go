@@ -18,7 +18,8 @@
 // Rules:
 //   - Conn.mu guards the streams and what waits to be sent. It is held for the time of
 //     copying a frame at most.
-//   - An idle connection over TCP holds no buffer.
+//   - An idle connection over TCP holds no buffer, and a stream one only while it has bytes that
+//     were not read.
 //   - Streams that send share the connection frame by frame, in turn.
 //   - A server stops reading while its client does not read: no window bounds answers without
 //     a body. A stream that may send nothing for Config.Progress is reset.

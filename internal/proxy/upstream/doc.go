@@ -47,6 +47,8 @@
 //     that find no stream wait in order, each until its deadline, and take the first that
 //     becomes free on any connection. What the endpoint has not processed, and said so, is an
 //     error with Unprocessed.
+//   - A body that the client does not send, and an answer over HTTP/2 that the endpoint does not,
+//     hold no buffer. Over TLS an answer over HTTP/1.1 holds one when it has begun.
 //   - A tunnel holds no buffer while it waits for the bytes of a socket without TLS.
 //   - Connections are used newest first. A connection returns to the pool only when
 //     its response was read to the exact end and no byte follows.
