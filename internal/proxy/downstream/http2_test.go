@@ -232,6 +232,38 @@ func TestAnAnswerOverHTTP2HasTheHeadThatItsBodyNeeds(t *testing.T) {
 	}
 }
 
+// A client could otherwise hold as many streams as it is refused.
+func TestARefusalForWhichAClientHasNoWindowEndsItsStreamWithoutTheBody(t *testing.T) {
+	const text = `{"error":"too many"}`
+	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.(interface{ Brief() }).Brief()
+		w.Header()["Content-Length"] = []string{fmt.Sprint(len(text))}
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, text)
+	})})
+	for window, want := range map[int]string{1: "", len(text) - 1: "", len(text): text, 64 << 10: text} {
+		nc, err := net.Dial("tcp", own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := streams{http2.NewClient(nc, http2.Config{MaxHead: 64 << 10, Window: window}), make(chan struct{})}
+		go func() {
+			defer close(c.ended)
+			_ = c.Run()
+		}()
+		head, body, err := exchange(t, c, request("GET", "/"))
+		length := ""
+		if want != "" {
+			length = fmt.Sprint(len(want))
+		}
+		if err != nil || head.Status != http.StatusTooManyRequests || body != want || value(&head, "content-length") != length {
+			t.Errorf("with a window of %d bytes: %d, length %q, %q, %v", window, head.Status, value(&head, "content-length"), body, err)
+		}
+		_ = c.Close()
+		<-c.ended
+	}
+}
+
 func TestAClientOverHTTP2IsAskedForItsBodyOnlyWhenTheBodyIsRead(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/read" {

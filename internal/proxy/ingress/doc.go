@@ -44,6 +44,9 @@
 // while that endpoint can be used; the strategy picks for all other requests. The relay
 // that picks the worker reads the cookie, and sets one if the client's is not accepted.
 //
+// Clients count the requests in flight by the address of the client, to all services together: each
+// has a share of what is free. Trusted proxies and relays have none, because they stand for many.
+//
 // A TCP session is a request with the upgrade wire.UpgradeTCP. Package tcp makes it of a
 // client's connection and marks it in the context; relays send it to each other. The answer
 // begins when the connection to an endpoint is open. A service takes either requests or

@@ -18,6 +18,8 @@
 //     sessions included.
 //   - Without a pair that fits the name in the handshake the first pair is used.
 //   - TLS 1.2 and 1.3, with the algorithms that crypto/tls considers safe.
+//   - Config.Admit judges a certificate of a client after its chain and its name, once for each
+//     connection.
 //   - Sessions are resumed only without client certificates, so that a change of the
 //     authorities holds from the next handshake on.
 //   - Open connections survive every renewal. A change of the authorities holds for new
