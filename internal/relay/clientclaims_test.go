@@ -72,7 +72,7 @@ func TestTheRowOfClientsInTheConnectionMatrixHoldsAtTheIngress(t *testing.T) {
 			for _, want := range []struct {
 				mode            following
 				ofFleet, others bool // are admitted
-			}{{followAuto, submits, true}, {followYes, submits, submits}, {followNo, true, true}} {
+			}{{followAuto, submits, true}, {"", submits, true}, {followYes, submits, submits}, {followNo, true, true}} {
 				cfg.IngressClientClaims = want.mode
 				if err := admitClients(&cfg)(presented); (err == nil) != want.ofFleet {
 					t.Errorf("%s at a %s, claims %s: %v", role, self, want.mode, err)

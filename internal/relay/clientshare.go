@@ -20,8 +20,8 @@ const (
 )
 
 // claim counts a connection as one of a client. A client may have as many as are free, so that each
-// leaves half of what was free to the others. A connection beyond that takes the place of one of the same client that waits for a request. If
-// none of the oldest does, claim returns false.
+// leaves half of what was free to the others. A connection beyond that takes the place of one of the
+// same client that waits for a request. If none of the oldest does, claim returns false.
 func (l *clients) claim(c *clientConn, addr netip.Addr) bool {
 	if addr.Is6() {
 		addr = netip.PrefixFrom(addr, 64).Masked().Addr() // one client usually has a /64

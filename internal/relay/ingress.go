@@ -114,7 +114,7 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 			if issued && err != nil { // denied, above all
 				return err
 			}
-			ours = ours || issued && cfg.IngressClientClaims == followAuto
+			ours = ours || issued && cfg.IngressClientClaims != followNo
 		}
 		if !ours {
 			return nil
@@ -153,7 +153,7 @@ func (r *Relay) readClient(c *clientConn) error {
 		return err
 	}
 	c.remote = net.TCPAddrFromAddrPort(client)
-	if addr := addrOf(c.remote); !addr.IsLoopback() && !c.of.all.claim(c, addr) {
+	if addr := addrOf(c.remote); !r.fronts(addr) && !c.of.all.claim(c, addr) {
 		return errClientShare
 	}
 	return nil
