@@ -289,6 +289,16 @@ func TestAnAdvertiserWithCertificateAndKeysTalksToItsLikeOnly(t *testing.T) {
 	secured.wants(EventAdvertised)
 	plain := startService(t, func(c *AdvertiserConfig) { c.Seeds, c.ID = []string{relay.node.Addr()}, "echo-2" })
 	plain.wants(EventError)
+
+	named, err := authority.Source(identity.Claims{Role: identity.RoleWorker, Cluster: "prod", Environment: "eu", Node: "echo-3", Services: "other"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = NewAdvertiser(AdvertiserConfig{Cluster: "prod", Environment: "eu", ID: "echo-3", BindAddr: "127.0.0.1:0", Seeds: []string{relay.node.Addr()},
+		Identity: named, Keyring: keyring(), Services: echo(1)})
+	if err == nil || !strings.Contains(err.Error(), "service echo: the certificate of its worker is for other") {
+		t.Errorf("an advertiser whose certificate is for another service: %v", err)
+	}
 }
 
 func TestABadAdvertiserIsRefusedWithAllItsFaults(t *testing.T) {

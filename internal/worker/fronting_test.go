@@ -18,6 +18,33 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
+func TestAnAgentDoesNotStartWithAServiceThatItsCertificateLeavesOut(t *testing.T) {
+	t.Parallel()
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for names, want := range map[identity.ServiceNames]string{
+		"other": `service echo: the certificate of its worker is for other`, "echo": "", "*": "", "": "",
+	} {
+		s := worker.DefaultSettings()
+		s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", "w1", []string{"127.0.0.1:7400"}
+		s.GossipAddr, s.AdminAddr, s.SidecarAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+		s.Services = []string{"echo=127.0.0.1:9000"}
+		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Membership.Identity, err = authority.Source(identity.Claims{Role: identity.RoleWorker, Cluster: "test", Environment: "ci", Node: "w1", Services: names}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		err = worker.Check(cfg)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("a certificate for %q: %v, want %q", names, err, want)
+		}
+	}
+}
+
 func TestAnAgentWithACertificateFrontsItsServices(t *testing.T) {
 	t.Parallel()
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})

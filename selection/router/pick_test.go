@@ -182,8 +182,9 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		"is an observer, to which nothing connects": func(m *membership.Config, cfg *router.Config) {
 			m.Role, cfg.PeerAddr = identity.RoleObserver, "127.0.0.1:1"
 		},
-		"Endpoints -1 of the observer": func(m *membership.Config, cfg *router.Config) { m.Role, cfg.Endpoints = identity.RoleObserver, -1 },
-		"Endpoints 5 of the relay":     func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
+		"Endpoints -1 of the observer":      func(m *membership.Config, cfg *router.Config) { m.Role, cfg.Endpoints = identity.RoleObserver, -1 },
+		"RequireServiceNames, and the node": func(_ *membership.Config, cfg *router.Config) { cfg.RequireServiceNames = true },
+		"Endpoints 5 of the relay":          func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
 		"other relays forward requests to 127.0.0.1:1": func(m *membership.Config, cfg *router.Config) {
 			m.ForwardAddr, cfg.PickOnly = "127.0.0.1:1", true
 		},
