@@ -466,7 +466,7 @@ func (n *Node) serviceNames(of event) identity.ServiceNames {
 	case of.name == n.delegate.self:
 		return n.cfg.Identity.Claims().Services
 	}
-	key, _ := signer(of.meta[len(of.meta)-MaxSignature:]) // prove has checked its length
+	key, _ := signer(of.meta[max(0, len(of.meta)-MaxSignature):])
 	return n.proofs.serviceNames(key)
 }
 

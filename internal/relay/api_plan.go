@@ -184,7 +184,7 @@ func rangeText(plan *affinity.Plan, index int) string {
 func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
 	refused := refused(s, r.refusedByRules())
-	a := api.Explanation{Refused: refused, Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s)}
+	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s), Refused: refused}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = r.explainPlan(route)
