@@ -390,6 +390,57 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 	}
 }
 
+// TestRelaysConnectToMembersAndDNSOnly compares what the policy of the relays lets out with the ports
+// of the members that relays connect to.
+func TestRelaysConnectToMembersAndDNSOnly(t *testing.T) {
+	for _, w := range workloads(t) {
+		for _, o := range manifests(t) {
+			if o.Kind != "NetworkPolicy" || !selects(o.Spec.PodSelector.MatchLabels, w.labels) {
+				continue
+			}
+			restricted := slices.Contains(o.Spec.PolicyTypes, "Egress")
+			if w.binary != "relay" {
+				if restricted { // the pod is that of a service, too
+					t.Errorf("the policy of %s restricts what its services connect to", w.Metadata.Name)
+				}
+				continue
+			}
+			if !restricted {
+				t.Errorf("%s may connect to everything", w.Metadata.Name)
+			}
+			got := map[string]bool{}
+			for _, rule := range o.Spec.Egress {
+				for _, p := range rule.Ports {
+					got[fmt.Sprintf("%d/%s", p.Port, p.Protocol)] = true
+					if len(rule.To) == 0 && p.Port != 53 {
+						t.Errorf("port %d is open to every destination", p.Port)
+					}
+				}
+				if len(rule.Ports) == 0 {
+					t.Errorf("a rule opens every port: %+v", rule)
+				}
+				for _, to := range rule.To {
+					if to.PodSelector == nil || len(to.PodSelector.MatchLabels) == 0 {
+						t.Errorf("a rule opens %v to all pods", rule.Ports)
+					}
+				}
+			}
+			want := map[string]bool{"53/TCP": true, "53/UDP": true}
+			for _, to := range workloads(t) {
+				for _, addr := range []string{to.member.gossip, to.member.peer, to.member.sidecar} {
+					if addr != "" {
+						want[port(t, addr)+"/TCP"] = true
+					}
+				}
+				want[port(t, to.member.gossip)+"/UDP"] = true
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("relays may connect to %v, want %v", got, want)
+			}
+		}
+	}
+}
+
 func TestEveryFileOfThisDirectoryIsChecked(t *testing.T) {
 	known := []string{".gitignore", "Dockerfile", "bake.json", "binaries_test.go", "compose.yaml", "compose_test.go", "containers", "doc.go", "documents_test.go", "echo", "grafana",
 		"helm", "images_test.go", "kubernetes", "kubernetes_test.go", "kubernetes_types_test.go", "monitoring_test.go", "packages", "prometheus", "release", "secrets.sh", "systemd", "systemd_test.go", "tools_test.go"}

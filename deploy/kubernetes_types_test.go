@@ -40,20 +40,24 @@ type spec struct {
 	// NetworkPolicy
 	PodSelector labelSelector `yaml:"podSelector"`
 	PolicyTypes []string      `yaml:"policyTypes"`
-	Ingress     []struct {
-		From []struct {
-			NamespaceSelector *labelSelector `yaml:"namespaceSelector"`
-			PodSelector       *labelSelector `yaml:"podSelector"`
-		}
-		Ports []struct {
-			Port     int
-			Protocol string
-		}
-	}
+	Ingress     []policyRule
+	Egress      []policyRule
 	// Issuer
 	CA struct {
 		SecretName string `yaml:"secretName"`
 	} `yaml:"ca"`
+}
+
+// policyRule is a rule of a NetworkPolicy: it has sources or destinations.
+type policyRule struct {
+	From, To []struct {
+		NamespaceSelector *labelSelector `yaml:"namespaceSelector"`
+		PodSelector       *labelSelector `yaml:"podSelector"`
+	}
+	Ports []struct {
+		Port     int
+		Protocol string
+	}
 }
 
 type servicePort struct {

@@ -58,6 +58,8 @@ var templates = []template{
 	)},
 	{file: "networkpolicy.yaml", condition: "networkPolicy.enabled", edits: []edit{
 		{"    - from: # your clients: restrict this\n        - namespaceSelector: {}\n", 1, "    - from: " + value("networkPolicy.clients") + "\n"},
+		{"    # Add what else relays connect to: a collector of traces, services without a sidecar.\n", 1,
+			"    {{- range .Values.networkPolicy.egress }}\n    - {{ toJson . }}\n    {{- end }}\n"},
 		{"{kubernetes.io/metadata.name: ringway}", 1, "{kubernetes.io/metadata.name: {{ toJson .Release.Namespace }}}"},
 		{"{kubernetes.io/metadata.name: monitoring}", 2, "{kubernetes.io/metadata.name: " + value("networkPolicy.monitoringNamespace") + "}"},
 	}},

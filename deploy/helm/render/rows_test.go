@@ -75,6 +75,9 @@ var rows = append(append([]row{
 		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector": "gone",
 		"NetworkPolicy/relay spec.ingress[2].from[0].ipBlock.cidr":      `"10.0.0.0/8"`,
 	}},
+	{"networkPolicy.egress", `[{"ports": [{"port": 4318}]}]`, map[string]string{
+		"NetworkPolicy/relay spec.egress[4].ports[0].port": "4318",
+	}},
 	{"networkPolicy.monitoringNamespace", `"metrics"`, map[string]string{
 		"NetworkPolicy/relay spec.ingress[3].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
