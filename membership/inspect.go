@@ -455,19 +455,6 @@ func (c *inspected) exchange() error {
 	return codec.NewEncoder(&c.ready, g.handle).Encode(&header)
 }
 
-// judgeState returns why memberlist must not receive a state; "" if it may.
-func (g *guard) judgeState(s *pushPullState, by announcer) (reason string) {
-	switch {
-	case s.State == stateAlive:
-		return g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
-	case !g.incarnationAllowed(s.Name, s.Incarnation):
-		return dropIncarnation
-	case s.State == stateLeft && !g.mayLeave(s.Name, by):
-		return dropForged
-	}
-	return ""
-}
-
 // eof is the end of a stream.
 type eof struct{}
 

@@ -78,7 +78,7 @@ type Members struct {
 	// Doubters are members whose doubts about others were denied lately, more than ten times.
 	// They may only have passed on the doubts of another one. Absent if there are none.
 	Doubters []membership.Doubter `json:"doubters,omitzero"`
-	Members []membership.Member `json:"members"`
+	Members  []membership.Member  `json:"members"`
 	// Self is the member that answers.
 	Self string `json:"self"`
 	// Unproven are the instances that gossip reports without a certificate that was checked.

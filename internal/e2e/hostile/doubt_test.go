@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"testing"
 	"time"
-
 )
 
 // TestOneCertificateRemovesNoMember has a turncoat doubt every member of a fleet, from outside
@@ -127,4 +126,3 @@ func every(t *testing.T, pause time.Duration, what func()) (stop func()) {
 	t.Cleanup(stop)
 	return stop
 }
-

@@ -31,6 +31,7 @@ type turncoat struct {
 	id, host  string
 	sidecar   string // where it serves over mutual TLS, as an honest worker does
 	stop      func() // as a crash does
+	silence   func() // ends its catalogue, which would answer records that it did not publish
 	packets   signer
 }
 
@@ -92,7 +93,10 @@ func launchTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 	if err := c.node.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	running.Go(func() { _ = c.catalogue.Run(ctx) })
+	publishing, silence := context.WithCancel(ctx)
+	silenced := make(chan struct{})
+	c.silence = func() { silence(); <-silenced }
+	running.Go(func() { defer close(silenced); _ = c.catalogue.Run(publishing) })
 	return c
 }
 
