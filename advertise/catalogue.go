@@ -216,6 +216,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 		c.turned.Store(&now)
 		select {
 		case <-turn.C:
+			c.renewOwn()
 			continue
 		case <-ctx.Done():
 			return
@@ -247,7 +248,6 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.parked.expire(now)
 			c.updates.expire(now)
 			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
-			c.renewOwn()
 		}
 		c.startExchanges(ctx)
 		if c.dirty {
@@ -319,6 +319,9 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 			c.logger.Error("the statement of this node is not published: only relays state their traffic and their plan", "node", self.ID, "role", self.Role)
 		}
 		c.mu.Unlock()
+	}
+	if before != nil && before.Self() != s.Self() {
+		c.renewOwn() // a new certificate may name other services
 	}
 	changed := c.store.setMembers(s, c.cfg.Now())
 	for _, id := range changed {

@@ -213,7 +213,8 @@ func (c *Catalogue) supersedeForeign(e *entry) {
 }
 
 // renewOwn publishes the record again after the certificate that signed it has been
-// replaced: members that join later could not check the old signature.
+// replaced: members that join later could not check the old signature, and a relay that
+// restarts would have no endpoints.
 func (c *Catalogue) renewOwn() {
 	e := c.store.entries[c.own.instance]
 	if e == nil || !writes(c.own.role) {

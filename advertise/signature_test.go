@@ -336,9 +336,9 @@ func TestARecordIsPublishedAgainWhenItsSignatureIsOfAnOldKey(t *testing.T) {
 			t.Fatalf("sequence %d, want 1", sequenceOf(t, worker))
 		}
 		k.renew("worker-0")
-		settle(2 * expireInterval)
+		settle(turnInterval + 2*time.Second)
 		relay := n.join("relay-0", identity.RoleRelay)
-		settle(time.Minute)
+		settle(turnInterval)
 		if len(endpoints(relay)) != 1 || sequenceOf(t, worker) != 2 {
 			t.Errorf("a relay that came later sees %v of sequence %d", endpoints(relay), sequenceOf(t, worker))
 		}
