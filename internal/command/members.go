@@ -64,7 +64,7 @@ func MembersCommand(process string) *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "list the members of the cluster, and those that departed in the last hour", Args: cobra.NoArgs,
 		Long: "Lists the cluster as the " + process + " sees it. Members that left or failed stay in the list\n" +
 			"for an hour, unless they come back. A member that is unproven takes no part:\n" +
-			"the reason is below the table.\n\n" +
+			"the reason is below the table. There is also who doubts members that live.\n\n" +
 			"The exit code is 2 when no member is of the role, state and datacenter asked for.",
 		Example: fmt.Sprintf("  %[1]s members\n  %[1]s members --role worker --state failed,left\n  %[1]s members --watch -o json | jq -c '[.members[].id]'", process)}
 	call := callOf(process, c.Flags())

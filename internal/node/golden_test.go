@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
@@ -22,6 +23,9 @@ func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
 	})
 	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
 	cfg.Unproven = func() []membership.Unproven { return nil }
+	cfg.Doubters = func() []membership.Doubter {
+		return []membership.Doubter{{ID: "w2", Denied: 12, Since: time.UnixMilli(1).UTC(), Last: time.UnixMilli(60001).UTC()}}
+	}
 	cfg.Reasons = func() []node.Reason { return []node.Reason{{Text: "draining"}, {Text: "not joined"}} }
 	for _, path := range []string{"/api/v1/members", "/api/v1/checksum", "/readyz", "/healthz"} {
 		got := get(cfg, "GET", path).Body.String()
