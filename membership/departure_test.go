@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Without certificates whoever has the gossip key can say goodbye in the name of another member, to
+// Without certificates a holder of the gossip key can say goodbye in the name of another member, to
 // all but that member. It lasted a minute and a half, and for ever with a leave notice.
 func TestAForgedGoodbyeEndsAMemberForSeconds(t *testing.T) {
 	for name, noticed := range map[string]bool{"of memberlist alone": false, "with a leave notice": true} {

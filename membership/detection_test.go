@@ -124,8 +124,8 @@ func TestACrashIsKnownInTimeAndNoLivingMemberIsLost(t *testing.T) {
 				if d.wrong != 0 {
 					t.Errorf("%d members that live were seen as failed", d.wrong)
 				}
-				// The suspicion of 4·log10 n s, at most six times that where nobody else suspects,
-				// and the time until one of all members probes the dead.
+				// The time until one of all members probes the dead, and three times the shortest
+				// suspicion, 4·log10 n s: it is longer while few members confirm it.
 				if limit := time.Duration((11 + 12*math.Log10(float64(members))) * float64(time.Second)); d.last > limit {
 					t.Errorf("the last member knows after %v, in the mean, the limit is %v", d.last, limit)
 				}

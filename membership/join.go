@@ -338,9 +338,9 @@ func (n *Node) joinProbed(ctx context.Context) {
 	}
 }
 
-// hearDeparted notes a member that departed and still sends packets. Without certificates anybody
-// with the gossip key can end a member by a message in its name, which the member itself does
-// not get; but it goes on to probe the others.
+// hearDeparted notes a member that departed and still sends packets. Without certificates any
+// process with the gossip key can end a member by a message in its name, which the member itself
+// does not get; but the member goes on to probe the others.
 func (n *Node) hearDeparted(from string) {
 	s := n.Snapshot()
 	if s == nil {
