@@ -1,8 +1,6 @@
 package membership
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
 )
@@ -36,13 +34,10 @@ const (
 	maxAccuser = 128
 )
 
-// Doubter is a member whose doubts about other members were denied more than a few times.
-type Doubter struct {
-	ID string `json:"id"`
-	// Denied is how many were denied since Since. It ends ten minutes after Last.
-	Denied uint64    `json:"denied"`
-	Since  time.Time `json:"since"`
-	Last   time.Time `json:"last"`
+// denials counts the denied doubts of one member. It ends ten minutes after the last one.
+type denials struct {
+	count uint64
+	last  time.Time
 }
 
 // doubts counts what members say about others.
@@ -51,7 +46,7 @@ type doubts struct {
 	minute time.Time           // start of the interval of begun and by
 	begun  map[string]uint32   // the highest incarnation at which each subject is doubted
 	by     map[doubtKey]int    // doubts that each author began
-	denied map[string]*Doubter // by author
+	denied map[string]*denials // by author
 }
 
 // doubtKey is an author and a subject; without a subject it stands for all.
@@ -132,14 +127,14 @@ func (g *guard) deny(author string) {
 	one := d.denied[author]
 	if one == nil {
 		if d.denied == nil {
-			d.denied = make(map[string]*Doubter)
+			d.denied = make(map[string]*denials)
 		}
-		one = &Doubter{ID: author, Since: now}
+		one = &denials{}
 		d.denied[author] = one
 	}
-	one.Denied++
-	one.Last = now
-	named := one.Denied == denialsUnnamed+1
+	one.count++
+	one.last = now
+	named := one.count == denialsUnnamed+1
 	d.mu.Unlock()
 	if named {
 		g.proofs.logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
@@ -151,28 +146,30 @@ func (d *doubts) sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for author, one := range d.denied {
-		if time.Since(one.Last) > keepProof {
+		if time.Since(one.last) > keepProof {
 			delete(d.denied, author)
 		}
 	}
 }
 
-// Doubters lists the members whose doubts about others were denied more than ten times, and
-// lately, sorted by id. A member may only have passed the doubts on. It is empty without
-// certificates.
-func (n *Node) Doubters() []Doubter {
+// Doubters returns, by id, the members whose doubts about others were denied more than ten times
+// and lately, with the number. A member may only have passed the doubts on. Nil without
+// certificates, and if there are none.
+func (n *Node) Doubters() map[string]uint64 {
 	if n.guard == nil {
 		return nil
 	}
 	d := &n.guard.doubts
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []Doubter
-	for _, one := range d.denied {
-		if one.Denied > denialsUnnamed {
-			out = append(out, *one)
+	var out map[string]uint64
+	for author, one := range d.denied {
+		if one.count > denialsUnnamed {
+			if out == nil {
+				out = make(map[string]uint64)
+			}
+			out[author] = one.count
 		}
 	}
-	slices.SortFunc(out, func(a, b Doubter) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }

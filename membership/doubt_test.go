@@ -187,7 +187,7 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 		if got := count(honest, 20, 22); got != 6 {
 			t.Errorf("%d doubts of another member count, want 6", got)
 		}
-		if named := node.Doubters(); len(named) != 1 || named[0].ID != "by" || named[0].Denied != 3*(19-doubtsPerSubject) {
+		if named := node.Doubters(); len(named) != 1 || named["by"] != 3*(19-doubtsPerSubject) {
 			t.Errorf("named: %+v", named)
 		}
 		time.Sleep(61 * time.Second)

@@ -75,10 +75,10 @@ type Health struct {
 
 // Members is the answer to GET /api/v1/members.
 type Members struct {
-	// Doubters are members whose doubts about others were denied lately, more than ten times.
-	// They may only have passed on the doubts of another one. Absent if there are none.
-	Doubters []membership.Doubter `json:"doubters,omitzero"`
-	Members  []membership.Member  `json:"members"`
+	// Doubters are members whose doubts about others were denied lately, more than ten times, with
+	// the number. They may only have passed on the doubts of another one. Absent if there are none.
+	Doubters map[string]uint64   `json:"doubters,omitempty"`
+	Members  []membership.Member `json:"members"`
 	// Self is the member that answers.
 	Self string `json:"self"`
 	// Unproven are the instances that gossip reports without a certificate that was checked.

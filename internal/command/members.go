@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -29,7 +29,7 @@ type MembersDocument struct {
 	// that left or failed in the last hour.
 	Members []api.ListedMember `json:"members"`
 	// Doubters are members whose doubts about others were denied lately, more than ten times.
-	Doubters []membership.Doubter `json:"doubters,omitzero"`
+	Doubters map[string]uint64 `json:"doubters,omitempty"`
 }
 
 // memberFilter selects the members to list; an empty list selects all.
@@ -155,9 +155,8 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 			}
 		}
 	}
-	for _, d := range doc.Doubters {
-		if _, err := fmt.Fprintf(out, "%s doubts members that live, or passes on such doubts: %d were denied in %s, the last %s ago\n",
-			node.Printable(d.ID), d.Denied, age(d.Last.Sub(d.Since)), age(time.Since(d.Last))); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(doc.Doubters)) {
+		if _, err := fmt.Fprintf(out, "%s doubts members that live, or passes on such doubts: %d were denied\n", node.Printable(id), doc.Doubters[id]); err != nil {
 			return err
 		}
 	}

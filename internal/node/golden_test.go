@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/membership"
@@ -23,9 +22,7 @@ func TestTheCommonAnswersKeepTheirFields(t *testing.T) {
 	})
 	cfg.Snapshot = func() *membership.Snapshot { return snapshot }
 	cfg.Unproven = func() []membership.Unproven { return nil }
-	cfg.Doubters = func() []membership.Doubter {
-		return []membership.Doubter{{ID: "w2", Denied: 12, Since: time.UnixMilli(1).UTC(), Last: time.UnixMilli(60001).UTC()}}
-	}
+	cfg.Doubters = func() map[string]uint64 { return map[string]uint64{"w2": 12} }
 	cfg.Reasons = func() []node.Reason { return []node.Reason{{Text: "draining"}, {Text: "not joined"}} }
 	for _, path := range []string{"/api/v1/members", "/api/v1/checksum", "/readyz", "/healthz"} {
 		got := get(cfg, "GET", path).Body.String()

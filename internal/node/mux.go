@@ -24,7 +24,7 @@ type Config struct {
 	// nil: none.
 	Unproven func() []membership.Unproven
 	// Doubters returns the members whose doubts about others were denied; it may be nil.
-	Doubters func() []membership.Doubter
+	Doubters func() map[string]uint64
 	// Catalogue returns the checksum of the newest view of the services; nil: there is no
 	// /api/v1/checksum.
 	Catalogue func() uint64

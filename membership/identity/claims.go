@@ -190,7 +190,7 @@ func (c Claims) validate() error {
 			errs = append(errs, fmt.Errorf("%s %w", f.name, err))
 		}
 	}
-	if again, err := ParseServiceNames(c.Services.List()...); err != nil {
+	if again, err := ParseServiceNames(c.Services.list()...); err != nil {
 		errs = append(errs, fmt.Errorf("service %w", err))
 	} else if again != c.Services {
 		errs = append(errs, fmt.Errorf("services %.80q: use ParseServiceNames, which sorts them", string(c.Services)))
@@ -214,7 +214,7 @@ func (c Claims) uris() []*url.URL {
 			uris = append(uris, claimURI(p[0], p[1]))
 		}
 	}
-	for _, name := range c.Services.List() {
+	for _, name := range c.Services.list() {
 		uris = append(uris, claimURI(kindService, name))
 	}
 	return uris

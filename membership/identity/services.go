@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,8 +49,8 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// List returns the names, sorted; nil for the zero value.
-func (n ServiceNames) List() []string {
+// list returns the names, sorted; nil for the zero value.
+func (n ServiceNames) list() []string {
 	if n == "" {
 		return nil
 	}
@@ -66,17 +65,4 @@ func (n ServiceNames) Allow(service string) bool {
 		}
 	}
 	return false
-}
-
-// MarshalJSON writes the list.
-func (n ServiceNames) MarshalJSON() ([]byte, error) { return json.Marshal(n.List()) }
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (n *ServiceNames) UnmarshalJSON(data []byte) error {
-	var names []string
-	err := json.Unmarshal(data, &names)
-	if err == nil {
-		*n, err = ParseServiceNames(names...)
-	}
-	return err
 }

@@ -56,8 +56,8 @@ func TestServiceNamesAreSortedAndCountOnce(t *testing.T) {
 	if n := serviceNames(t, "b", "a", "b", "*"); n != "*,a,b" {
 		t.Errorf("%q", n)
 	}
-	if n := serviceNames(t); n != "" || n.List() != nil {
-		t.Errorf("%q of %v", n, n.List())
+	if n := serviceNames(t); n != "" || n.list() != nil {
+		t.Errorf("%q of %v", n, n.list())
 	}
 	if _, err := ParseServiceNames(strings.Split(strings.Repeat("a", maxServiceNames+1), "")...); err != nil {
 		t.Errorf("repeated names count more than once: %v", err)
@@ -124,7 +124,7 @@ func FuzzServiceNames(f *testing.F) {
 			}
 			return
 		}
-		if list := n.List(); len(list) != 1 || list[0] != name {
+		if list := n.list(); len(list) != 1 || list[0] != name {
 			t.Fatalf("%q became %q", name, list)
 		}
 		if n.Allow(service) && service != name && !strings.HasSuffix(name, "*") {
