@@ -108,6 +108,36 @@ func TestAFloodOfSignedRecordsIsTakenTwiceASecond(t *testing.T) {
 	f.serves(10)
 }
 
+// TestAServiceThatLiesAboutItsLoadIsNotBelieved has the services of both workers, behind their
+// sidecars, answer with the largest load. The scores of their workers do not have it.
+func TestAServiceThatLiesAboutItsLoadIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	const asked, most = 50, 60_000 // milliseconds: the lie is worth more than any latency
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 2})
+	r := f.Relays[0]
+	for range asked {
+		if status, body := f.ask(r, echo, http.MethodGet, "/load"); status != http.StatusOK {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	var got struct {
+		Peers []struct {
+			Node     string
+			Score    float64
+			Requests uint64
+		}
+	}
+	f.Get(r, "/api/v1/services/"+echo, &got)
+	if len(got.Peers) != len(f.Workers) {
+		t.Fatalf("the relay has the peers %+v", got.Peers)
+	}
+	for _, p := range got.Peers {
+		if p.Score > most {
+			t.Errorf("after %d requests %s has the score %v ms: the lie of its service counts", p.Requests, p.Node, p.Score)
+		}
+	}
+}
+
 // TestForgedCookiesPinNoRequest has a client send cookies that it made up, or changed.
 func TestForgedCookiesPinNoRequest(t *testing.T) {
 	t.Parallel()

@@ -3,16 +3,19 @@
 package hostile
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/membership"
 )
 
 // forwarder is a stranger on the way to a member: the others know the member by the
@@ -127,4 +130,73 @@ func TestRecordedPacketsBringNoDeadMemberBack(t *testing.T) {
 		return nil
 	})
 	f.wellDuring(time.Second)
+}
+
+// contents are the messages in a signed packet, nil for a packet of another kind.
+func (o *outsider) contents(packet []byte) [][]byte {
+	head := append(o.header(), 'R', 1)
+	n := o.aead.NonceSize()
+	if !bytes.HasPrefix(packet, head) || len(packet) < len(head)+n {
+		return nil
+	}
+	body, err := o.aead.Open(nil, packet[len(head):][:n], packet[len(head)+n:], head)
+	const times = 1 + 6 + 6 // kind, boot, time
+	if err != nil || len(body) < times+membership.MaxSignature || body[0] != 1 {
+		return nil
+	}
+	plain := body[times : len(body)-membership.MaxSignature]
+	if len(plain) > 5 && plain[0] == msgCRC {
+		plain = plain[5:]
+	}
+	return split(plain)
+}
+
+// TestReplayedGoodbyesAndRecordsOfAWorkerChangeNothing has a turncoat, which has the gossip key, read
+// what a worker signed while it was drained and when it left, and send it again in packets of its
+// own, after the worker has come back.
+func TestReplayedGoodbyesAndRecordsOfAWorkerChangeNothing(t *testing.T) {
+	t.Parallel()
+	var way *forwarder
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Advertised: func(gossip string) string {
+		way = forward(t, gossip)
+		return way.addr
+	}})
+	c, w := startTurncoat(t, f), f.Workers[0]
+	o := newSender(t, f, c.packets)
+	f.drain(w, true)
+	f.drain(w, false)
+	w.Signal(t, syscall.SIGTERM)
+	if code := w.Exit(t); code != 0 {
+		t.Fatalf("the worker ended with %d", code)
+	}
+	var signed [][]byte
+	goodbyes := 0
+	for _, packet := range way.recorded() {
+		for _, m := range o.contents(packet) {
+			if len(m) < 4 || m[0] != msgUser || !bytes.Contains(m, []byte(w.ID)) {
+				continue
+			}
+			if m[2] == topicLeave {
+				goodbyes++
+			} else if m[2] != recordTopic {
+				continue
+			}
+			if !slices.ContainsFunc(signed, func(s []byte) bool { return bytes.Equal(s, m) }) {
+				signed = append(signed, m)
+			}
+		}
+	}
+	if goodbyes == 0 || len(signed) < 3 {
+		t.Fatalf("%d goodbyes were recorded, and %d statements of the worker: this test would prove nothing", goodbyes, len(signed))
+	}
+	f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[0].Listener.Addr().String() + ";check=tcp;interval=2s"}})
+	procs.Await(t, "the worker is back", func() bool { return f.allThere() == nil })
+	old := f.received(f.Relays[1], "old")
+	keepDoing(t, func() {
+		for _, m := range signed {
+			o.send(f.gossipOf(true), m)
+		}
+	})
+	procs.Await(t, "the replayed statements arrive", func() bool { return f.received(f.Relays[1], "old") > old+20 })
+	f.wellDuring(watching)
 }

@@ -20,6 +20,7 @@ const endless = 64 << 20
 //	/          the name of the worker
 //	/absorb    the same, when the body has ended
 //	/fail      500
+//	/load      the name, with a false load, the largest
 //	/endless   more than a client that does not read can take
 func startService(t *testing.T, name string) *httptest.Server {
 	t.Helper()
@@ -30,6 +31,10 @@ func startService(t *testing.T, name string) *httptest.Server {
 		_, _ = io.WriteString(w, name)
 	})
 	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/load", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Ringway-Load", "999999999")
+		_, _ = io.WriteString(w, name)
+	})
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
 		block := make([]byte, 64<<10)
 		for range endless / len(block) {
