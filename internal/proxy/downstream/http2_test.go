@@ -252,10 +252,7 @@ func TestARefusalForWhichAClientHasNoWindowEndsItsStreamWithoutTheBody(t *testin
 			_ = c.Run()
 		}()
 		head, body, err := exchange(t, c, request("GET", "/"))
-		length := ""
-		if want != "" {
-			length = fmt.Sprint(len(want))
-		}
+		length := fmt.Sprint(len(want))
 		if err != nil || head.Status != http.StatusTooManyRequests || body != want || value(&head, "content-length") != length {
 			t.Errorf("with a window of %d bytes: %d, length %q, %q, %v", window, head.Status, value(&head, "content-length"), body, err)
 		}
