@@ -161,6 +161,7 @@ func TestBootsOfOneCertificateExcludeNoMember(t *testing.T) {
 		}
 		packets = append(packets, messages)
 	}
+	c.stop() // else it would follow the later boots itself, and probe them; its session lasts
 	excluded := func() float64 {
 		return f.metrics(r.Admin, "ringway_membership_refusals_total", func(series string) bool { return strings.Contains(series, "too_many_members") })
 	}
