@@ -74,7 +74,7 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 		services = nil
 	}
 	for _, s := range services {
-		err := a.CheckServiceName(s.Name, m.ServiceNames)
+		err := a.checkServiceName(s.Name, m.ServiceNames)
 		if err == nil {
 			err = a.checkAddress(s.Address, m.GossipAddr)
 		}
@@ -263,15 +263,16 @@ func (r Rules) checkAddress(address, gossipAddr string) error {
 	return nil
 }
 
-// CheckServiceName returns an error if a member whose certificate has these names must not offer a
+// checkServiceName returns an error if a member whose certificate has these names must not offer a
 // service. It always returns nil if Proven is false.
-func (r Rules) CheckServiceName(service string, names identity.ServiceNames) error {
-	switch {
-	case !r.Proven || names.Allow(service):
+func (r Rules) checkServiceName(service, names string) error {
+	if !r.Proven {
 		return nil
-	case names != "":
-		return refuse(refusedName, "service %s: the certificate of its worker is for %.200s: issue it with --service %s, if the worker should offer that", service, names, service)
-	case r.RequireServiceNames:
+	}
+	if err := identity.CheckServiceName(service, names); err != nil {
+		return refuse(refusedName, "%v", err)
+	}
+	if names == "" && r.RequireServiceNames {
 		return refuse(refusedNoNames, "service %s: the certificate of its worker names no service, and --require-service-names is set: issue it with --service %s", service, service)
 	}
 	return nil

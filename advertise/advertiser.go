@@ -110,7 +110,7 @@ func (c *AdvertiserConfig) checkServiceName(name string) error {
 	if c.Identity == nil {
 		return nil
 	}
-	return c.rules().CheckServiceName(name, c.Identity.Claims().Services)
+	return c.rules().checkServiceName(name, c.Identity.Claims().Services)
 }
 
 // Advertiser lets a process offer its own services: it combines a member with the role of

@@ -105,7 +105,7 @@ func TestARefusedAddressIsNoEndpointAndIsReportedOncePerRecord(t *testing.T) {
 }
 
 func TestACertificateThatNamesServicesIsHeldAgainstTheOffer(t *testing.T) {
-	names := func(names ...string) identity.ServiceNames {
+	names := func(names ...string) string {
 		n, err := identity.ParseServiceNames(names...)
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestACertificateThatNamesServicesIsHeldAgainstTheOffer(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rules   Rules
-		names   identity.ServiceNames
+		names   string
 		service string
 		reason  string
 	}{
@@ -130,7 +130,7 @@ func TestACertificateThatNamesServicesIsHeldAgainstTheOffer(t *testing.T) {
 		{Rules{RequireServiceNames: true}, "", "echo", ""}, // nothing is proven
 		{Rules{}, names("other"), "echo", ""},
 	} {
-		err, reason := c.rules.CheckServiceName(c.service, c.names), ""
+		err, reason := c.rules.checkServiceName(c.service, c.names), ""
 		var bad *invalid
 		if errors.As(err, &bad) {
 			reason = bad.reason
@@ -145,7 +145,7 @@ func TestACertificateThatNamesServicesIsHeldAgainstTheOffer(t *testing.T) {
 // loses those that the names leave out, and gets them back with another certificate.
 func TestOffersFollowTheCertificateOfTheirWorker(t *testing.T) {
 	r := newRuled(t, Rules{Proven: true})
-	named := func(names identity.ServiceNames) *View {
+	named := func(names string) *View {
 		m := membership.Member{ID: "w1", Epoch: 1, Role: identity.RoleWorker, GossipAddr: "10.0.0.1:7401", ServiceNames: names}
 		for _, id := range r.store.setMembers(membership.NewSnapshot(1, "", []membership.Member{m}), r.now) {
 			r.builder.touch(id)

@@ -459,7 +459,7 @@ func (n *Node) apply(state *table, events []event) (changed bool) {
 
 // serviceNames returns the services in the certificate that signed the metadata of an event. It
 // does not use the newest proof of the instance, which an older copy of its metadata can replace.
-func (n *Node) serviceNames(of event) identity.ServiceNames {
+func (n *Node) serviceNames(of event) string {
 	switch {
 	case n.proofs == nil:
 		return ""

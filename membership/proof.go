@@ -186,7 +186,7 @@ func (p *proofs) chain(key keyID) [][]byte {
 }
 
 // serviceNames returns the services that a certificate names, none if it is not known.
-func (p *proofs) serviceNames(key keyID) identity.ServiceNames {
+func (p *proofs) serviceNames(key keyID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c, known := p.certificates[key]; known {

@@ -128,7 +128,7 @@ func TestServiceNamesFollowTheCertificate(t *testing.T) {
 		certified(t, a, c, func(claims *identity.Claims) { claims.Services = "billing" })
 	})
 	nodes := []*testNode{seed, w, born}
-	named := func(id string, want identity.ServiceNames) func(*Snapshot) bool {
+	named := func(id string, want string) func(*Snapshot) bool {
 		return func(s *Snapshot) bool {
 			m, ok := s.Get(id)
 			return ok && m.ServiceNames == want

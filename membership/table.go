@@ -306,7 +306,7 @@ type Member struct {
 	Version string `json:"version,omitempty"`
 	// ServiceNames are the services in the certificate with which the member proved its identity;
 	// empty if the certificate names none, and without certificates.
-	ServiceNames identity.ServiceNames `json:"service_names,omitempty"`
+	ServiceNames string `json:"service_names,omitempty"`
 	// Leaving is true from the member's announcement that it leaves until it is gone.
 	Leaving bool `json:"leaving,omitempty"`
 	// Draining is true while an operator has taken the member out of rotation. It stays in the

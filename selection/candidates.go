@@ -185,17 +185,17 @@ const (
 	AtLimit
 	// RefusedLately: the endpoint has just refused a request because it is full.
 	RefusedLately
-	// NoRoom: the endpoint is at its Limit and does not refuse requests by itself.
-	NoRoom
+	// noRoom: the endpoint is at its Limit and does not refuse requests by itself.
+	noRoom
 )
 
 // Room returns the room of the named endpoint, for strategies that choose endpoints
-// themselves. It is NoRoom for an endpoint that is not in the range. No lock, no
+// themselves. It is noRoom for an endpoint that is not in the range. No lock, no
 // allocation.
 func (b *Balancer) Room(id string, now Instant) Room {
 	e := b.table.Load().byID[id]
 	if e == nil {
-		return NoRoom
+		return noRoom
 	}
 	one := e.drawn()
 	return one.room(now.tick())
@@ -212,7 +212,7 @@ func (d *drawn) room(now tick) Room {
 	full := int(d.state.outstanding()) >= d.limit
 	switch {
 	case full && !d.entry.Refuses:
-		return NoRoom
+		return noRoom
 	case d.state.refusedLately(now):
 		return RefusedLately
 	case full:

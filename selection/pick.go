@@ -311,7 +311,7 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 		one := e.drawn()
 		rank, weight, taken := lastRouted, e.Weight, 0.0
 		switch room := one.room(now.tick()); {
-		case room == NoRoom || room == RefusedLately && excluded.count() > 0:
+		case room == noRoom || room == RefusedLately && excluded.count() > 0:
 			full = true
 			continue
 		case room == RefusedLately:

@@ -173,7 +173,7 @@ func servicesLine(head string, claims identity.Claims) string {
 	if claims.Services == "" {
 		return ""
 	}
-	return head + strings.ReplaceAll(string(claims.Services), ",", " ") + "\n"
+	return head + strings.ReplaceAll(claims.Services, ",", " ") + "\n"
 }
 
 func loadAuthority(dir string) (*identity.Authority, error) {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // TestCertificatesGetServiceNamesWithoutALostRequest gives the workers of a running fleet
@@ -89,7 +87,7 @@ func (f *fleet) names(t *testing.T, w *worker, name string) {
 			var got struct {
 				Members []struct {
 					ID           string
-					ServiceNames identity.ServiceNames `json:"service_names"`
+					ServiceNames string `json:"service_names"`
 				}
 			}
 			f.api(r.Admin, "/api/v1/members", &got)

@@ -119,7 +119,11 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 		if !ours {
 			return nil
 		}
-		return policy.CheckCertificate(presented[0])
+		claims, err := identity.FromCertificate(presented[0])
+		if err != nil {
+			return err
+		}
+		return policy.Check(claims)
 	}
 }
 

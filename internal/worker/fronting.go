@@ -33,9 +33,9 @@ func (s *Settings) SidecarAddress() string {
 // rules for these addresses.
 type reach struct {
 	rules   advertise.Rules
-	gossip  string                // the address at which other members reach this one; empty: not known yet
-	sidecar string                // the address of the sidecar, empty without one
-	names   identity.ServiceNames // of the certificate, empty while it is not read
+	gossip  string // the address at which other members reach this one; empty: not known yet
+	sidecar string // the address of the sidecar, empty without one
+	names   string // of the certificate, empty while it is not read
 }
 
 // reach returns the reach of the settings for the address of gossip that others use.
@@ -52,7 +52,7 @@ func (s *Settings) reach(gossip string) reach {
 func (r reach) check(services []Service) error {
 	var problems []error
 	for _, s := range services {
-		if err := r.rules.CheckServiceName(s.Name, r.names); err != nil {
+		if err := identity.CheckServiceName(s.Name, r.names); err != nil {
 			problems = append(problems, err)
 		}
 		address := s.Address

@@ -24,7 +24,7 @@ func TestAnAgentDoesNotStartWithAServiceThatItsCertificateLeavesOut(t *testing.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	for names, want := range map[identity.ServiceNames]string{
+	for names, want := range map[string]string{
 		"other": `service echo: the certificate of its worker is for other`, "echo": "", "*": "", "": "",
 	} {
 		s := worker.DefaultSettings()

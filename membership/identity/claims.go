@@ -44,7 +44,7 @@ type Claims struct {
 	// Node is the stable id of the member.
 	Node string `json:"node"`
 	// Services are those that a worker may offer; in another role they have no effect.
-	Services ServiceNames `json:"services,omitempty"`
+	Services string `json:"services,omitempty"`
 }
 
 // holder returns the claims that a renewed certificate cannot change without a restart.
@@ -190,10 +190,10 @@ func (c Claims) validate() error {
 			errs = append(errs, fmt.Errorf("%s %w", f.name, err))
 		}
 	}
-	if again, err := ParseServiceNames(c.Services.list()...); err != nil {
+	if again, err := ParseServiceNames(serviceNamesOf(c.Services)...); err != nil {
 		errs = append(errs, fmt.Errorf("service %w", err))
 	} else if again != c.Services {
-		errs = append(errs, fmt.Errorf("services %.80q: use ParseServiceNames, which sorts them", string(c.Services)))
+		errs = append(errs, fmt.Errorf("services %.80q: use ParseServiceNames, which sorts them", c.Services))
 	}
 	return errors.Join(errs...)
 }
@@ -214,7 +214,7 @@ func (c Claims) uris() []*url.URL {
 			uris = append(uris, claimURI(p[0], p[1]))
 		}
 	}
-	for _, name := range c.Services.list() {
+	for _, name := range serviceNamesOf(c.Services) {
 		uris = append(uris, claimURI(kindService, name))
 	}
 	return uris

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,15 +124,6 @@ type Policy struct {
 // Check checks the claims of a peer that opened the connection: cluster, then environment,
 // then the role. The error is a [RefusalError] without an address.
 func (p Policy) Check(peer Claims) error { return p.check(peer, inbound) }
-
-// CheckCertificate checks the claims of a certificate as Check does. Its chain is not checked.
-func (p Policy) CheckCertificate(cert *x509.Certificate) error {
-	claims, err := FromCertificate(cert)
-	if err != nil {
-		return &RefusalError{Field: reasonMalformed, Cause: err}
-	}
-	return p.Check(claims)
-}
 
 func (p Policy) check(peer Claims, direction direction) error {
 	refuse := func(field Reason, ours, theirs string) error {

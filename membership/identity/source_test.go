@@ -241,7 +241,7 @@ func TestANewCertificateMayNameOtherServices(t *testing.T) {
 	f := filesIn(t.TempDir())
 	c := claimsOf(RoleWorker, "worker-1")
 	self, _ := sourceFrom(t, f, issued(t, a, c))
-	for _, names := range []ServiceNames{"billing", "*,api-*", ""} {
+	for _, names := range []string{"billing", "*,api-*", ""} {
 		c.Services = names
 		write(t, f, issued(t, a, c))
 		mustReload(t, self, true)
