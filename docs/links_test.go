@@ -2,9 +2,11 @@ package docs_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,5 +115,42 @@ func TestDeadLinksAreFound(t *testing.T) {
 		if got := strings.Join(deadLinks(parse("docs/a.md", source), exists, anchors), "; "); got != want {
 			t.Errorf("%q: %q, want %q", source, got, want)
 		}
+	}
+}
+
+var (
+	testName = regexp.MustCompile(`^Test[A-Z]\w*$`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
+)
+
+// A page that names a test promises that the test tries what the page says.
+func TestEveryTestThatAPageNamesExists(t *testing.T) {
+	tests := map[string]bool{}
+	err := filepath.WalkDir(repository, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(name)
+		for _, f := range testFunc.FindAllSubmatch(source, -1) {
+			tests[string(f[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, p := range pages(t) {
+		for _, span := range p.spans {
+			if !testName.MatchString(span.text) {
+				continue
+			}
+			if named++; !tests[span.text] {
+				t.Errorf("%s:%d: there is no test %s", p.path, span.line, span.text)
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d names of tests were looked at", named)
 	}
 }

@@ -19,7 +19,13 @@ import (
 
 // startRelay is a relay with one worker that offers echo, connected to it. No test
 // changes them.
-func startRelay(*testing.T) (admin string) { return asked.relay }
+func startRelay(t *testing.T) (admin string) {
+	t.Helper()
+	if err := asked.await(); err != nil { // a connection that ended is opened again in a moment
+		t.Fatal(err)
+	}
+	return asked.relay
+}
 
 func TestPlanAndExplainAreReadable(t *testing.T) {
 	admin := startRelay(t)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,14 +15,14 @@ import (
 
 func TestARelayNearItsMemoryLimitIsStrainedUntilMuchIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		used := int64(0)
-		m := &memory{limit: 1000, used: func() int64 { return used }, logger: slog.New(slog.DiscardHandler)}
+		var used atomic.Int64
+		m := &memory{limit: 1000, used: used.Load, logger: slog.New(slog.DiscardHandler)}
 		go func() { _ = m.run(t.Context()) }()
 		for _, step := range []struct {
 			used     int64
 			strained bool
 		}{{100, false}, {800, false}, {801, true}, {750, true}, {701, true}, {700, false}, {790, false}, {999, true}, {0, false}} {
-			used = step.used
+			used.Store(step.used)
 			time.Sleep(memoryInterval)
 			synctest.Wait()
 			if m.strained.Load() != step.strained {

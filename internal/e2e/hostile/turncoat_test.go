@@ -22,7 +22,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// turncoat is a worker that was taken over: it holds a valid certificate and the
+// turncoat is a member that was taken over, in most tests a worker: it holds a valid certificate and the
 // gossip key, and announces anything in its own name.
 type turncoat struct {
 	node      *membership.Node
@@ -54,8 +54,15 @@ func startTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 
 func launchTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 	t.Helper()
-	c := &turncoat{id: "turncoat", host: "127.0.3.1"}
-	if err := f.Security.Issue(procs.Claims{Role: "worker", Node: c.id, Services: strings.Join(services, ",")}); err != nil {
+	return takeOver(t, f, procs.Claims{Role: string(identity.RoleWorker), Services: strings.Join(services, ",")})
+}
+
+// takeOver joins the fleet with a certificate of these claims. A worker offers its own service.
+func takeOver(t *testing.T, f *fleet, claims procs.Claims) *turncoat {
+	t.Helper()
+	c, worker := &turncoat{id: "turncoat", host: "127.0.3.1"}, claims.Role == string(identity.RoleWorker)
+	claims.Node = c.id
+	if err := f.Security.Issue(claims); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -67,10 +74,12 @@ func launchTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.serve(t)
+	if worker {
+		c.serve(t)
+	}
 	booted := time.Now()
 	if c.node, err = membership.New(membership.Config{
-		Cluster: cluster, Environment: environment, ID: c.id, Role: identity.RoleWorker, Seeds: f.gossipOf(false),
+		Cluster: cluster, Environment: environment, ID: c.id, Role: identity.Role(claims.Role), Seeds: f.gossipOf(false),
 		BindAddr: procs.FreeAddrOn(t, c.host), Identity: c.source, Keyring: keys,
 	}); err != nil {
 		t.Fatal(err)
@@ -89,7 +98,9 @@ func launchTurncoat(t *testing.T, f *fleet, services ...string) *turncoat {
 	if c.catalogue, err = advertise.New(advertise.Config{Gossip: c.node}); err != nil {
 		t.Fatal(err)
 	}
-	c.offer(t)
+	if worker {
+		c.offer(t)
+	}
 	if err := c.node.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
