@@ -76,9 +76,10 @@ type conn struct {
 	current   *requestContext // of the request in flight, for the watch; currentMu guards it
 	currentMu sync.Mutex
 
-	h2        *http2.Conn // set before phaseHTTP2
-	streamsMu sync.Mutex  // guards streams, and orders the calls of Config.ConnState
-	streams   int         // requests in flight over HTTP/2
+	h2        *http2.Conn  // set before phaseHTTP2
+	streamsMu sync.Mutex   // guards streams, and orders the calls of Config.ConnState
+	streams   int          // requests in flight over HTTP/2
+	briefs    atomic.Int32 // brief answers over HTTP/2 that wait for a window
 }
 
 func newConn(s *Server, nc net.Conn) *conn {

@@ -136,6 +136,7 @@ type exchange struct {
 	sent     bool    // the head was sent
 	empty    bool    // the answer has no body
 	brief    bool    // the body may be left out
+	waits    bool    // counted among the brief answers that wait for a window
 	tunnel   *tunnel // of an extended CONNECT
 	gone     func()  // ends the context, bound once
 
@@ -178,8 +179,11 @@ func (x *exchange) end() {
 	}
 	x.secret, x.answerSecret = x.secret[:0], x.answerSecret[:0]
 	x.dropHeld()
+	if x.waits {
+		x.c.briefs.Add(-1)
+	}
 	x.c, x.s, x.tunnel = nil, nil, nil
-	x.status, x.written, x.sent, x.empty, x.brief, x.declared, x.dated = 0, 0, false, false, false, "", false
+	x.status, x.written, x.sent, x.empty, x.brief, x.waits, x.declared, x.dated = 0, 0, false, false, false, false, "", false
 }
 
 // parse reads the head into x.req. It returns false if the request was refused.
@@ -469,15 +473,23 @@ func (x *exchange) FlushError() error {
 // Flush sends what is held back.
 func (x *exchange) Flush() { _ = x.FlushError() }
 
-// Brief allows to leave out the body of a short answer if the client has no window for it. A client
-// that is refused could otherwise hold as many streams as it is refused.
+// Brief allows to leave out the body of a short answer if the client has no window for it and
+// several such answers wait already. A client that is refused could otherwise hold as many streams
+// as it is refused.
 func (x *exchange) Brief() { x.brief = true }
 
-// shorten leaves out the body of a brief answer for which there is no window.
+// maxBriefs is how many brief answers of a connection wait for a window.
+const maxBriefs = 8
+
+// shorten leaves out the body of a brief answer that must not wait for a window.
 func (x *exchange) shorten() {
 	if !x.brief || x.sent || len(x.held) == 0 || x.s.Window() >= len(x.held) {
 		return
 	}
+	if x.waits = x.c.briefs.Add(1) <= maxBriefs; x.waits {
+		return
+	}
+	x.c.briefs.Add(-1)
 	x.dropHeld()
 	x.written, x.length = 0, -1
 	x.fields = slices.DeleteFunc(x.fields, func(f http2.Field) bool { return f.Name == "content-length" })

@@ -233,15 +233,15 @@ func TestAnAnswerOverHTTP2HasTheHeadThatItsBodyNeeds(t *testing.T) {
 }
 
 // A client could otherwise hold as many streams as it is refused.
-func TestARefusalForWhichAClientHasNoWindowEndsItsStreamWithoutTheBody(t *testing.T) {
-	const text = `{"error":"too many"}`
+func TestOfManyRefusalsWithoutAWindowEightWaitAndTheOthersHaveNoBody(t *testing.T) {
+	const text, waiting = `{"error":"too many"}`, 8
 	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.(interface{ Brief() }).Brief()
 		w.Header()["Content-Length"] = []string{fmt.Sprint(len(text))}
 		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = io.WriteString(w, text)
 	})})
-	for window, want := range map[int]string{1: "", len(text) - 1: "", len(text): text, 64 << 10: text} {
+	for window, last := range map[int]string{1: "", len(text) - 1: "", len(text): text, 64 << 10: text} {
 		nc, err := net.Dial("tcp", own)
 		if err != nil {
 			t.Fatal(err)
@@ -251,10 +251,30 @@ func TestARefusalForWhichAClientHasNoWindowEndsItsStreamWithoutTheBody(t *testin
 			defer close(c.ended)
 			_ = c.Run()
 		}()
+		var first []*http2.Stream
+		for range waiting {
+			s := c.NewStream()
+			if err := s.Open(request("GET", "/"), true, false); err != nil {
+				t.Fatal(err)
+			}
+			if head, err := s.Answer(); err != nil || value(head, "content-length") != fmt.Sprint(len(text)) {
+				t.Errorf("with a window of %d bytes: %+v, %v", window, head, err)
+			}
+			first = append(first, s)
+		}
 		head, body, err := exchange(t, c, request("GET", "/"))
-		length := fmt.Sprint(len(want))
-		if err != nil || head.Status != http.StatusTooManyRequests || body != want || value(&head, "content-length") != length {
-			t.Errorf("with a window of %d bytes: %d, length %q, %q, %v", window, head.Status, value(&head, "content-length"), body, err)
+		length := fmt.Sprint(len(last))
+		if err != nil || head.Status != http.StatusTooManyRequests || body != last || value(&head, "content-length") != length {
+			t.Errorf("with a window of %d bytes, after %d: %d, length %q, %q, %v", window, waiting, head.Status, value(&head, "content-length"), body, err)
+		}
+		for _, s := range first {
+			if body, err := io.ReadAll(readerOf(s.Read)); err != nil || string(body) != text {
+				t.Errorf("with a window of %d bytes, one that waited: %q, %v", window, body, err)
+			}
+			s.Close()
+		}
+		if _, body, err := exchange(t, c, request("GET", "/")); err != nil || body != text {
+			t.Errorf("with a window of %d bytes, when none waits any more: %q, %v", window, body, err)
 		}
 		_ = c.Close()
 		<-c.ended

@@ -91,6 +91,10 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 	case isCall(r):
 		f.writeCall(w, exposed)
 		return http.StatusOK, 0
+	default:
+		if b, ok := w.(interface{ Brief() }); ok { // as that of package downstream over HTTP/2
+			b.Brief()
+		}
 	}
 	return statusOf[f.Code], f.write(w, exposed)
 }
@@ -172,9 +176,6 @@ func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 	h.Set("Cache-Control", "no-store")
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", f.retryAfterSeconds())
-	}
-	if b, ok := w.(interface{ Brief() }); ok { // as that of package downstream over HTTP/2
-		b.Brief()
 	}
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
