@@ -86,6 +86,7 @@ func TestARelayThatLiesChangesPlansWithinBoundsAndCanBeUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitAll("does not list the thief any more", func(r *relay) bool { return !strings.Contains(strings.Join(f.IDs(r), " "), c.id) })
+	c.stop() // its probes, which nothing answers, end within seconds
 	for n, settings := range []string{"plan-version: 7\nplan-from-fleet: \"false\"\n", "plan-version: 7\n"} {
 		if n > 0 {
 			time.Sleep(10 * time.Second) // as the page says: until then a relay may know the statement of before of another one
