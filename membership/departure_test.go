@@ -7,7 +7,7 @@ import (
 )
 
 // Without certificates a holder of the gossip key can say goodbye in the name of another member, to
-// all but that member. It lasted a minute and a half, and for ever with a leave notice.
+// all but that member. It lasted a minute and a half. With a leave notice it did not end.
 func TestAForgedGoodbyeEndsAMemberForSeconds(t *testing.T) {
 	for name, noticed := range map[string]bool{"of memberlist alone": false, "with a leave notice": true} {
 		t.Run(name, func(t *testing.T) {
