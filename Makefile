@@ -11,7 +11,7 @@ FUZZTIME ?= 60s
 BENCH    ?= .
 # The race detector needs cgo and a C compiler; `make test-race RACE=` goes without.
 RACE     ?= -race
-# Set, `make test` leaves out what `make test-race` tests in the same way.
+# Set, `make test` leaves out what `make test-race` tests in the same way, and `make test-sims`.
 RACED    ?=
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 12m
@@ -44,7 +44,7 @@ unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundl
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
-changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(history|peering|strategy|proxy/[a-z0-9]+|relay/requestlog|worker/sidecar)$$
+changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(clusterscript|peering|strategy|proxy/[a-z0-9]+|requestlog|worker/sidecar)$$
 
 # The detector would have each process wait for a second at its end, for races in goroutines
 # that still run. Packages with goroutines have none left then, which goleak checks.
@@ -80,19 +80,19 @@ help: ## list the targets
 
 .PHONY: demo
 demo: ## a whole fleet in one process, with load and a live table; Ctrl-C ends it
-	@echo building bin/relay, the first time for a while
+	@[[ -x bin/relay ]] || echo 'building bin/relay: the first build downloads and compiles everything, 1 to 3 minutes on two cores, and prints nothing meanwhile; later ones take seconds'
 	@CGO_ENABLED=0 go build -trimpath -o bin/relay ./cmd/relay
 	@exec bin/relay demo
 
 .PHONY: test-long
-test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts, histories of 200 members, a million requests and answers
-	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
+test-long: ## tests that take minutes, processes with the race detector: a flood, a burst, an overload, rolling restarts
 	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run Flood ./internal/e2e/hostile
 	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -v -run 'Burst|Capacity|BusyFleet' ./internal/e2e
 	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: test-full
-test-full: ## rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
+test-full: ## histories of 200 members, a million requests and answers, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build
@@ -100,21 +100,27 @@ build: ## build the two binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, and those of sims/compare; 5 to 9 minutes on two cores
+test: ## all tests, and those of sims/bench; 5 to 9 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
 	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) \
-		$(if $(RACED),$$(go list $(packages) | grep -v /internal/e2e | grep -E '$(unraced)|$(changed)'),$(longest) $$(go list $(packages) | grep -v /internal/e2e))
+		$(if $(RACED),$$(go list $(packages) | grep -v -E '/internal/e2e|/ringway/sims/' | grep -E '$(unraced)|$(changed)'),$(longest) $$(go list $(packages) | grep -v /internal/e2e))
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
-	@# The comparison with other systems is a separate module: their dependencies must
+	@# The measurements beside other systems are a separate module: their dependencies must
 	@# not become ours.
-	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go vet ./... && GOWORK=off go test ./...; fi
+	if [[ -f sims/bench/go.mod ]]; then cd sims/bench && GOWORK=off go vet ./... && GOWORK=off go test ./...; fi
+
+.PHONY: test-sims
+test-sims: ## the results of simulations, which make test has as well: .ci/run computes them while other tests wait
+	go test -timeout $(TIMEOUT) $$(go list ./sims/... | grep -E '$(unraced)')
 
 .PHONY: test-adapters
 test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
-	for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...); \
-	done
+	@# Beside each other: their tests wait for gossip.
+	tests=(); for dir in $(adapters); do \
+		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...) & tests+=($$!); \
+	done; \
+	failed=; for test in "$${tests[@]}"; do wait "$$test" || failed=yes; done; [[ -z $$failed ]]
 	@# The race detector allocates, so these tests are not built with it.
 	cd adapters/grpc && GOWORK=off go test -timeout $(TIMEOUT) -run Allocates .
 
@@ -129,7 +135,7 @@ downloads: download-modules download-programs ## what other targets would downlo
 # go list downloads the modules whose packages are built, and no others.
 download-modules:
 	go list -deps -test $(packages) >/dev/null
-	for dir in $(adapters) sims/compare deploy/helm/render internal/e2e/browser internal/e2e/conformance; do \
+	for dir in $(adapters) sims/bench deploy/helm/render internal/e2e/browser internal/e2e/conformance; do \
 		(cd $$dir && GOWORK=off go list -deps -test ./... >/dev/null); \
 	done
 	GOWORK=off go list -modfile=.ci/release.mod -deps tool >/dev/null
@@ -138,7 +144,7 @@ download-modules:
 # import, and the packager, is compiled into Go's cache.
 .PHONY: compile
 compile: ## compile for later targets what is outside of the workspace
-	for dir in sims/compare internal/e2e/conformance deploy/helm/render internal/e2e/browser; do \
+	for dir in sims/bench internal/e2e/conformance deploy/helm/render internal/e2e/browser; do \
 		(cd $$dir && GOWORK=off go list -export -deps -test ./... >/dev/null); \
 	done
 	for dir in $(adapters); do \
@@ -149,6 +155,7 @@ compile: ## compile for later targets what is outside of the workspace
 download-programs: bin/debian.tar
 	@$(call need,promtool prometheus) && $(call need,systemd-analyze systemd)
 	@$(call need,chromium)
+	@$(call need,python3) && $(call need,spin)
 	@$(call need,redis-server redis-server) && $(call need,pg_ctlcluster postgresql)
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
 
@@ -163,10 +170,10 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy: checks only, changes nothing
 	cd sims && $(staticcheck) ./...
 	go mod tidy -diff
 	cd sims && go mod tidy -diff
-	cd sims/compare && go mod tidy -diff
+	cd sims/bench && $(staticcheck) ./... && GOWORK=off go mod tidy -diff
 	for dir in $(adapters); do (cd $$dir && $(staticcheck) ./... && GOWORK=off go mod tidy -diff); done
 	@# The exported API is that of docs/reference/api, and changes as the changelog says.
-	go test -run 'API|Fresh' ./internal/reference
+	go test -run 'API|Fresh' ./internal/docgen
 
 .PHONY: fmt
 fmt: ## format all Go files
@@ -180,6 +187,10 @@ generate: ## regenerate the generated files, such as docs/reference/flags.md
 wire-fixtures: ## add the bytes that release RELEASE writes, such as RELEASE=0.2.0, to testdata/wire; replaces nothing
 	@[[ "$(RELEASE)" =~ ^[0-9]+\.[0-9]+\.[0-9]+$$ ]] || { echo 'set RELEASE to the version of the next release, such as RELEASE=0.2.0' >&2; exit 1; }
 	WIRE_FIXTURES='$(RELEASE)' go test -count=1 -run OfReleases ./membership ./advertise ./internal/sharedkey ./internal/proxy/ingress ./internal/relay/check ./internal/api
+
+.PHONY: house
+house: ## packages, imports that lead upwards, long files, exported names, lines of code, comments and tests, words of docs
+	@go run ./internal/docgen/house
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s, or 1000000x), one after the other
@@ -195,7 +206,7 @@ fuzz: ## every fuzz target for FUZZTIME (60s, or 1000000x), one after the other
 .PHONY: bench
 bench: ## benchmarks of ring, affinity, advertise and selection, then the comparison with other systems
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./ring/... ./affinity/... ./advertise/... ./selection/...
-	if [[ -f sims/compare/go.mod ]]; then cd sims/compare && GOWORK=off go run .; fi
+	if [[ -f sims/bench/go.mod ]]; then cd sims/bench && GOWORK=off go run ./compare; fi
 
 .PHONY: bench-affinity
 bench-affinity: ## who connects to whom, beside what others do; fails when a promise does not hold
@@ -223,13 +234,13 @@ bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy a
 		fi; \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"; \
 	fi
-	go run ./sims/dataplane
+	cd sims/bench && GOWORK=off go run ./dataplane
 	go test -run '^$$' -bench Admission -benchmem ./internal/proxy/ingress
 
 .PHONY: bench-foreign
 bench-foreign: ## answers that another client reads, when services send bytes behind theirs: HAProxy, nginx and the four ways through relays (needs haproxy and nginx)
 	@$(call need,haproxy haproxy) && $(call need,nginx nginx-light)
-	go run ./sims/dataplane -foreign
+	cd sims/bench && GOWORK=off go run ./dataplane -foreign
 
 .PHONY: bench-grpc
 bench-grpc: ## clients of gRPC under four balancing policies, while one server is slow and one fails; 80 s
@@ -238,7 +249,7 @@ bench-grpc: ## clients of gRPC under four balancing policies, while one server i
 # Static, so that images need no emulation: bin/image/ARCH is what deploy/Dockerfile copies.
 .PHONY: image-binaries
 image-binaries:
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/node.version=$(VERSION)' \
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X github.com/ringway/ringway/internal/process.version=$(VERSION)' \
 		-o bin/image/$(ARCH)/ ./cmd/relay ./cmd/worker ./deploy/echo
 
 .PHONY: image
@@ -280,6 +291,11 @@ test-netns: ## a fleet under black holes and partitions, a network namespace for
 .PHONY: test-skew
 test-skew: ## a fleet of the release before this commit and of this commit, upgraded and reverted under load; about a minute
 	go test -count=1 -timeout 5m -v -run TwoReleases ./internal/e2e
+
+.PHONY: test-model
+test-model: ## all states of the protocol of sessions, by a model in Promela, and its planted faults; half a minute (needs spin and a C compiler)
+	@$(call need,spin)
+	internal/session/model/check.sh
 
 .PHONY: test-tcp
 test-tcp: ## Redis and PostgreSQL behind TCP sessions of relays, while workers come and go (needs both servers)

@@ -46,6 +46,7 @@ type admission struct {
 	fresh   map[string]struct{} // names that the view being built adds
 	tokens  map[string]*rate.Limiter
 	listed  []Refusal // for views; nil when refused has changed since
+	full    int       // records with services that MaxServices refuses
 }
 
 // verdict holds the refusals of a member's record.
@@ -53,6 +54,14 @@ type verdict struct {
 	stamp    stamp
 	epoch    uint64
 	refusals []Refusal // one per reason
+}
+
+// full returns 1 if MaxServices refuses services of the record, else 0.
+func (v verdict) full() int {
+	if slices.ContainsFunc(v.refusals, func(r Refusal) bool { return r.Reason == refusedServices }) {
+		return 1
+	}
+	return 0
 }
 
 func newAdmission(rules Rules, notify func(Refusal)) *admission {
@@ -136,6 +145,7 @@ func (a *admission) note(id string, v verdict) {
 		a.forget(id)
 		return
 	}
+	a.full += v.full() - before.full()
 	same := was && before.stamp == v.stamp && before.epoch == v.epoch
 	for _, r := range v.refusals {
 		if !same || !slices.ContainsFunc(before.refusals, func(b Refusal) bool { return b.Reason == r.Reason }) {
@@ -147,7 +157,8 @@ func (a *admission) note(id string, v verdict) {
 
 // forget removes the refusals of a member.
 func (a *admission) forget(id string) {
-	if _, was := a.refused[id]; was {
+	if before, was := a.refused[id]; was {
+		a.full -= before.full()
 		delete(a.refused, id)
 		a.listed = nil
 	}
@@ -161,9 +172,23 @@ func (a *admission) list() []Refusal {
 				break
 			}
 		}
-		a.listed = a.listed[:min(len(a.listed), maxRefusals)]
+		a.listed = a.withLimit(a.listed[:min(len(a.listed), maxRefusals)])
 	}
 	return a.listed
+}
+
+// withLimit makes sure that a list of refusals that was cut shows that MaxServices is reached.
+func (a *admission) withLimit(listed []Refusal) []Refusal {
+	atLimit := func(r Refusal) bool { return r.Reason == refusedServices }
+	if a.full == 0 || slices.ContainsFunc(listed, atLimit) {
+		return listed
+	}
+	for _, v := range a.refused {
+		if at := slices.IndexFunc(v.refusals, atLimit); at >= 0 {
+			return append(listed, v.refusals[at])
+		}
+	}
+	return listed
 }
 
 // retry returns the members that may have more services admitted now than before. It also

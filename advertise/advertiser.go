@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -28,12 +29,16 @@ type AdvertiserConfig struct {
 	// srv+_gossip._udp.name. At least one is required, because an advertiser must join
 	// by itself.
 	Seeds []string
+	// Attach are peer addresses of relays, in the same forms: in place of Seeds, for a process
+	// that takes part by sessions with a few relays. It does not gossip, so BindAddr,
+	// AdvertiseAddr and Keyring stay empty.
+	Attach []string
 	// Services are offered from the start; Set replaces them. Relays must be able to
 	// connect to each address.
 	Services []Service
 
 	// BindAddr is the IP:port for gossip, TCP and UDP; port 0 selects a free port.
-	// Required. AdvertiseAddr is the IP:port that other members use, by default the bound
+	// Required with Seeds. AdvertiseAddr is the IP:port that other members use, by default the bound
 	// address.
 	BindAddr, AdvertiseAddr string
 	// Identity holds the certificate of the process; Run reads renewed files. Relays
@@ -46,7 +51,7 @@ type AdvertiserConfig struct {
 	// Rules.
 	AllowedAddrs []netip.Prefix
 	// Insecure allows an address that other hosts can reach without both an
-	// Identity and a Keyring.
+	// Identity and a Keyring, and to attach to other hosts without an Identity.
 	Insecure bool
 
 	// DrainDelay is how long services are offered as draining before this process
@@ -72,8 +77,17 @@ const (
 // membership.New checks the rest.
 func (c *AdvertiserConfig) problems() []error {
 	errs := c.serviceProblems(c.Services)
-	if len(c.Seeds) == 0 {
+	gossip := len(c.Attach) == 0
+	switch {
+	case gossip && len(c.Seeds) == 0:
 		errs = append(errs, errors.New("no seeds: give at least one member to join"))
+	case !gossip && (len(c.Seeds) > 0 || c.BindAddr != "" || c.AdvertiseAddr != "" || c.Keyring != nil):
+		errs = append(errs, errors.New("it attaches and gossips: leave Seeds, BindAddr, AdvertiseAddr and Keyring empty, or Attach"))
+	}
+	for _, seed := range c.Attach {
+		if err := session.CheckSeed(seed, c.Identity != nil || c.Insecure); err != nil {
+			errs = append(errs, fmt.Errorf("attach to %q: %w", seed, err))
+		}
 	}
 	if bind, err := netip.ParseAddrPort(c.BindAddr); err == nil && !bind.Addr().IsLoopback() && !c.Insecure && (c.Identity == nil || c.Keyring == nil) {
 		errs = append(errs, fmt.Errorf("gossip address %s can be reached by other hosts, and nothing protects it: give an Identity and a Keyring, or set Insecure", c.BindAddr))
@@ -96,7 +110,7 @@ func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 		s, err := s.Normalize()
 		if err != nil {
 			errs = append(errs, err)
-		} else if err := c.rules().CheckOffer(s.Address, cmp.Or(c.AdvertiseAddr, c.BindAddr)); err != nil {
+		} else if err := c.rules().CheckOffer(s.Address, cmp.Or(c.AdvertiseAddr, c.BindAddr)); err != nil && len(c.Attach) == 0 {
 			errs = append(errs, fmt.Errorf("service %q: %w", s.Name, err))
 		} else if err := c.checkServiceName(s.Name); err != nil {
 			errs = append(errs, err)
@@ -113,6 +127,22 @@ func (c *AdvertiserConfig) checkServiceName(name string) error {
 	return c.rules().checkServiceName(name, c.Identity.Claims().Services)
 }
 
+// member is how the process takes part: *membership.Node gossips, *session.Client does not.
+type member interface {
+	Gossip
+	Status() membership.Status
+	Start(ctx context.Context) error
+	Close() error
+}
+
+// join makes the member. It starts nothing.
+func (c *AdvertiserConfig) join(members membership.Config) (member, error) {
+	if len(c.Attach) > 0 {
+		return session.NewClient(session.Config{Member: members, Seeds: c.Attach})
+	}
+	return membership.New(members)
+}
+
 // Advertiser lets a process offer its own services: it combines a member with the role of
 // a worker and a catalogue. A failure to reach the cluster is never fatal: it is reported
 // as an event, and the Advertiser retries indefinitely. A process that should exit instead
@@ -121,7 +151,7 @@ func (c *AdvertiserConfig) checkServiceName(name string) error {
 // New binds, Run does everything else; all methods are safe for concurrent use.
 type Advertiser struct {
 	cfg       AdvertiserConfig
-	node      *membership.Node
+	node      member
 	catalogue *Catalogue
 	started   atomic.Bool
 	changed   chan struct{} // capacity 1: there may be something to publish
@@ -140,12 +170,12 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	if len(problems) > 0 {
 		members.Registerer = nil // New is called only to collect its problems
 	}
-	node, err := membership.New(members)
-	if err = errors.Join(append(problems, err)...); err != nil {
-		if node != nil {
+	node, err := cfg.join(members)
+	if all := errors.Join(append(problems, err)...); all != nil {
+		if err == nil {
 			_ = node.Close()
 		}
-		return nil, fmt.Errorf("advertiser %q: %w", cfg.ID, err)
+		return nil, fmt.Errorf("advertiser %q: %w", cfg.ID, all)
 	}
 	a := &Advertiser{cfg: cfg, node: node, changed: make(chan struct{}, 1)}
 	if a.cfg.DrainDelay == 0 {

@@ -253,7 +253,7 @@ func TestAnAdvertiserThatIsLeftAloneReportsItAndReadvertises(t *testing.T) {
 	if e := s.wants(EventError); !errors.Is(e.Cause, ErrAlone) || !e.WillRetry {
 		t.Errorf("%+v, want %v", e, ErrAlone)
 	}
-	next := startSeed(t, func(c *membership.Config) { c.ID, c.Seeds = "relay-2", []string{s.node.Addr()} })
+	next := startSeed(t, func(c *membership.Config) { c.ID, c.Seeds = "relay-2", []string{s.node.(*membership.Node).Addr()} })
 	s.wants(EventReadvertised)
 	next.sees(t, "the endpoint", func(v *View) bool { return v.EndpointCount() == 1 })
 }

@@ -1,7 +1,6 @@
 package advertise
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +8,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/ringway/ringway/internal/latest"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -25,89 +24,13 @@ import (
 // errStopped is returned by calls that need Run after it has ended.
 var errStopped = errors.New("advertise: the catalogue has stopped")
 
-// Config is the configuration of a Catalogue. Only Gossip is required.
-type Config struct {
-	// Gossip is the node that this catalogue advertises over. New registers
-	// handlers on it, so the node must not have started yet.
-	Gossip Gossip
-	// Logger receives refused exchanges and forged records. Default: none.
-	Logger *slog.Logger
-	// Registerer receives the metrics. Default: they are not registered.
-	Registerer prometheus.Registerer
-	// Interval is how often this node compares its records with one random member,
-	// ± 30 %. Default 30 s: records that gossip loses reach all members within about
-	// three intervals.
-	Interval time.Duration
-	// ExchangeRate limits what all exchanges of this node send together, in bytes per
-	// second. Default 1 MB/s: after a partition heals, exchanges must not slow down
-	// requests. At least 128 kB/s; below that, the largest record could not be sent
-	// within the time limit of a frame.
-	ExchangeRate int
-	// Seed determines with which members and when this node compares its records.
-	// Default: random.
-	Seed uint64
-	// PublishInterval is the least time between two publications of this node's
-	// record. Default 1 s: a flapping worker must not fill the gossip queue.
-	PublishInterval time.Duration
-	// Rules determine which offers become endpoints.
-	Rules Rules
-	// Now is the clock. Default time.Now.
-	Now func() time.Time
-}
-
-func (c *Config) validate() error {
-	if c.Gossip == nil {
-		return errors.New("advertise: Config.Gossip is nil: pass the membership node")
-	}
-	if c.Interval < 0 || c.PublishInterval < 0 {
-		return fmt.Errorf("advertise: negative interval (%v, %v): use 0 for the default", c.Interval, c.PublishInterval)
-	}
-	if c.ExchangeRate == 0 {
-		c.ExchangeRate = 1_000_000
-	}
-	if c.ExchangeRate < minExchangeRate {
-		return fmt.Errorf("advertise: exchange rate of %d bytes a second: use at least %d, or 0 for the default", c.ExchangeRate, minExchangeRate)
-	}
-	if err := c.Rules.validate(); err != nil {
-		return err
-	}
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64()
-	}
-	c.Interval = cmp.Or(c.Interval, 30*time.Second)
-	c.PublishInterval = cmp.Or(c.PublishInterval, time.Second)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return nil
-}
-
-// Bounds of the loop.
-const (
-	mailboxLimit  = 8192 // gossip messages in the mailbox
-	maxOutbound   = 2    // exchanges that this node has open at the same time
-	maxFetches    = 1024 // hinted records waiting to be fetched
-	fetchAttempts = 4    // first at the owner, then at other members
-	joinExchanges = 3    // exchanges when this node stops being alone
-	spreadLimit   = 16   // most new records of one exchange frame that are gossiped on
-	logBurst      = 16   // log lines about peers in a burst; then one per second
-
-	minExchangeRate = 128 << 10 // bytes per second
-
-	expireInterval = time.Minute
-	turnInterval   = 5 * time.Second // the loop turns at least this often, so that its age shows a hang
-)
-
 // Catalogue advertises the services of this node and collects those of all other members.
 // Create it with New, run it with Run; all methods are safe for concurrent use.
 type Catalogue struct {
 	cfg     Config
 	logger  *slog.Logger
 	metrics *metrics
-	views   latest.Value[View]
+	views   publish.Value[View]
 	mailbox *mailbox
 	inbound inbound
 	calls   chan func()
@@ -148,7 +71,7 @@ func New(cfg Config) (*Catalogue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	registry := &series.Checked{Registerer: cfg.Registerer}
+	registry := &metric.Checked{Registerer: cfg.Registerer}
 	c := &Catalogue{
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(registry), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
@@ -157,7 +80,7 @@ func New(cfg Config) (*Catalogue, error) {
 		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
 	}
-	series.With(registry).GaugeFunc("ringway_advertise_loop_age_seconds", "Time since the loop that merges records turned last: at most 5 s in a healthy member.", c.age)
+	metric.With(registry).GaugeFunc("ringway_advertise_loop_age_seconds", "Time since the loop that merges records turned last: at most 5 s in a healthy member.", c.age)
 	c.partners = newPartners(cfg.Interval, c.random)
 	c.builder = newViewBuilder(c.store, newAdmission(cfg.Rules, c.logRefused))
 	if registry.Err != nil {
@@ -166,6 +89,9 @@ func New(cfg Config) (*Catalogue, error) {
 	c.views.Store(&View{})
 	cfg.Gossip.HandleGossip(gossipTopic, c.receiveGossip)
 	cfg.Gossip.HandleStream(streamProtocol, c.serve)
+	if source, ok := cfg.Gossip.(recordSource); ok {
+		source.HandleRecords(c.takeAttached)
+	}
 	return c, nil
 }
 
@@ -279,13 +205,26 @@ func (c *Catalogue) armOwn(timer *time.Timer) {
 // publishView publishes a new view.
 func (c *Catalogue) publishView() {
 	v := c.builder.build(c.members, c.cfg.Now())
-	v.settled = c.compared || c.members != nil && len(c.members.Members()) <= 1
+	v.settled = c.compared || c.members != nil && c.alone()
 	c.dirty = false
 	c.metrics.views.Inc()
 	c.metrics.services.Set(float64(v.serviceCount()))
 	c.metrics.endpoints.Set(float64(v.EndpointCount()))
 	c.metrics.records.Set(float64(len(c.store.entries)))
+	c.reportFull(v)
 	c.views.Store(v)
+}
+
+// reportFull says once that services are refused because there are too many.
+func (c *Catalogue) reportFull(v *View) {
+	was := c.views.Load().full
+	switch {
+	case v.full && !was:
+		c.metrics.full.Set(1)
+		c.logger.Error("the limit on services is reached: this member refuses more names, and its view lacks their endpoints: raise --max-services on all relays, or find the worker that keeps offering new names", "max_services", c.cfg.Rules.MaxServices)
+	case was && !v.full:
+		c.metrics.full.Set(0)
+	}
 }
 
 // logRefused counts and logs an offer that does not become an endpoint.
@@ -333,11 +272,17 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 	c.partners.greet(s.Self(), before, s)
 }
 
+// alone reports whether there is no other member to compare records with.
+func (c *Catalogue) alone() bool {
+	self := c.members.Self()
+	return self.Attached || !slices.ContainsFunc(c.members.Members(), func(m membership.Member) bool { return m.ID != self.ID && !m.Attached })
+}
+
 // forget makes this node compare its records again when the first worker appears. In
 // earlier comparisons no member had any records: those of that worker, and of the workers
 // that it knows, are still missing.
 func (c *Catalogue) forget(s *membership.Snapshot) {
-	if c.seenWorkers || len(s.WithRole(identity.RoleWorker)) == 0 {
+	if c.seenWorkers || !slices.ContainsFunc(s.Members(), func(m membership.Member) bool { return m.Role == identity.RoleWorker && !m.Attached }) {
 		return
 	}
 	c.seenWorkers, c.compared = true, false
@@ -477,7 +422,11 @@ func (c *Catalogue) spreadSome(news []*entry) {
 
 // spread gossips a record, or a hint of it, unless its worker has restarted since.
 func (c *Catalogue) spread(e *entry) {
-	if m, ok := c.store.writer(e.record.NodeID); ok && m.Epoch > e.record.Epoch {
+	if p, ok := c.cfg.Gossip.(recordPublisher); ok {
+		p.PublishRecord(e.raw)
+		return
+	}
+	if m, ok := c.store.writer(e.record.NodeID); ok && (m.Epoch > e.record.Epoch || m.Attached) {
 		return
 	}
 	message, err := e.message()

@@ -65,7 +65,7 @@ func (s *store) differing(theirs digest) (marked bitmap) {
 func (s *store) list(marked bitmap, relays bool) []listed {
 	var out []listed
 	for _, m := range s.members.Members() {
-		if !relays && m.Role == identity.RoleRelay || !writes(m.Role) || !marked.has(bucketOf(m.ID)) {
+		if m.Attached || !relays && m.Role == identity.RoleRelay || !writes(m.Role) || !marked.has(bucketOf(m.ID)) {
 			continue
 		}
 		if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {

@@ -44,6 +44,35 @@ type Gossip interface {
 	SignedNow(signature []byte) bool
 }
 
+// recordPublisher is a Gossip of a worker that does not gossip: it gets the record itself, of any
+// size, in place of a broadcast.
+type recordPublisher interface{ PublishRecord(raw []byte) }
+
+// recordSource is a Gossip that brings the records of attached workers: their relays send them to
+// each other together with the certificates, so that members that do not know these workers get
+// none. The handler checks a record, merges it, and returns what it is of.
+type recordSource interface {
+	HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error))
+}
+
+// takeAttached merges the record of an attached worker.
+func (c *Catalogue) takeAttached(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error) {
+	x := c.examine(raw)
+	if x.err != nil {
+		c.metrics.receive(outcomeOf(x.err))
+		return "", 0, 0, x.err
+	}
+	if x.entry.record.Relay {
+		c.metrics.receive(wrongRole)
+		return "", 0, 0, refuse(string(wrongRole), "record of %q: a worker states no plan", x.entry.record.NodeID)
+	}
+	author, epoch, sequence = x.entry.record.NodeID, x.entry.record.Epoch, x.entry.stamp.sequence
+	if askErr := c.ask(ctx, func() { _, _, err = c.merge(x) }); askErr != nil {
+		err = askErr
+	}
+	return author, epoch, sequence, err
+}
+
 // gossipTopic is the topic of this package's broadcasts.
 const gossipTopic byte = 'a'
 

@@ -20,8 +20,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/memnet"
-	"github.com/ringway/ringway/internal/observed"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -608,7 +608,7 @@ func (b brittle) Verify(id string, kind membership.Statement, statement, signatu
 
 func TestARecordThatPanicsIsDroppedWithTheNameOfItsAuthorAndOthersAreTaken(t *testing.T) {
 	k := newKeys()
-	log := &observed.Log{}
+	log := &logtest.Log{}
 	still := brittle{&signedStill{still: newStill("relay"), author: author{k, "relay"}}, "b"}
 	c, err := New(Config{Gossip: still, Now: func() time.Time { return start }, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ringway/ringway/membership"
 )
@@ -12,10 +13,11 @@ import (
 // inbound admits the exchanges that other members open.
 type inbound struct {
 	mu     sync.Mutex
-	ctx    context.Context // nil while Run is not running
-	peers  map[string]struct{}
-	silent []*frames      // streams whose first frame has not arrived yet, oldest first
-	open   sync.WaitGroup // increased only with mu held and ctx set
+	ctx    context.Context      // nil while Run is not running
+	peers  map[string]time.Time // when the exchange of a peer began
+	rests  map[string]time.Time // until when a peer whose exchange took long has no place
+	silent []*frames            // streams whose first frame has not arrived yet, oldest first
+	open   sync.WaitGroup       // increased only with mu held and ctx set
 }
 
 // Limits of inbound streams. A member opens one exchange with another at a time and sends the
@@ -24,6 +26,11 @@ const (
 	maxInbound       = 2  // simultaneous exchanges
 	maxSilent        = 64 // streams whose first frame has not arrived yet
 	maxSilentPerPeer = 2  // of them of one member
+	// restFactor times as long as an exchange took its peer has no place, so that one holds at most a
+	// quarter of one in the long run: two members cannot hold both places all the time. An exchange of
+	// less than restAfter, as nearly all are, has no rest.
+	restFactor = 3
+	restAfter  = time.Second
 )
 
 // enter registers a stream; it returns false while Run is not running.
@@ -41,16 +48,28 @@ func (in *inbound) enter() (context.Context, bool) {
 func (in *inbound) start(peer string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if _, twice := in.peers[peer]; twice || len(in.peers) >= maxInbound {
+	now := time.Now()
+	for id, until := range in.rests { // a few: each has held a place for seconds
+		if !until.After(now) {
+			delete(in.rests, id)
+		}
+	}
+	_, twice := in.peers[peer]
+	_, rests := in.rests[peer]
+	if twice || rests || len(in.peers) >= maxInbound {
 		return false
 	}
-	in.peers[peer] = struct{}{}
+	in.peers[peer] = now
 	return true
 }
 
 func (in *inbound) finish(peer string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	now := time.Now()
+	if took := now.Sub(in.peers[peer]); took >= restAfter {
+		in.rests[peer] = now.Add(restFactor * took)
+	}
 	delete(in.peers, peer)
 }
 
@@ -95,7 +114,7 @@ func (in *inbound) heard(f *frames) bool {
 func (in *inbound) run(ctx context.Context) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.ctx, in.peers = ctx, map[string]struct{}{}
+	in.ctx, in.peers, in.rests = ctx, map[string]time.Time{}, map[string]time.Time{}
 }
 
 // stop refuses new streams and waits for the open ones. Their connections are already

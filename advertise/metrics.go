@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // metrics are the metrics of a catalogue. Every label value is a constant of the code; no
@@ -23,10 +23,11 @@ type metrics struct {
 	services  prometheus.Gauge
 	endpoints prometheus.Gauge
 	records   prometheus.Gauge
+	full      prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &metrics{
 		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member whose role does not write such records), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), limited (its author publishes more than 120 a minute), hint, overflow or invalid_<reason>.", "result"),
 		exchanges: f.CounterVec("ringway_advertise_exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile).", "direction", "result"),
@@ -36,6 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		views:     f.Counter("ringway_advertise_views_total", "Views published to this process."),
 		services:  f.Gauge("ringway_advertise_services", "Known services in the newest view."),
 		endpoints: f.Gauge("ringway_advertise_endpoints", "Endpoints of all services in the newest view."),
+		full:      f.Gauge("ringway_advertise_full", "1 while --max-services is reached and services are refused: the newest view lacks them."),
 		records:   f.Gauge("ringway_advertise_records", "Records stored, including those of members that are not alive."),
 
 		offersRefused: f.CounterVec("ringway_advertise_offers_refused_total", "Services offered by workers and refused by this node, once per record, by reason: host_name, foreign_host (an address on another host than its worker), local_host (an address that only its own host can reach), service_name (the certificate of the worker names other services), no_service_names (it names none, and --require-service-names is set), services_per_record, services (too many names) or new_services (too many new names per minute).", "reason"),
@@ -47,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first
 // event of a series that begins with 1.
 func (m *metrics) initialise() {
-	series.StartAtZero(m.received, applied, old, foreign, refused, limited, wrongRole, forged, unproven, hinted, overflowed)
+	metric.StartAtZero(m.received, applied, old, foreign, refused, limited, wrongRole, forged, unproven, hinted, overflowed)
 	for _, reason := range recordReasons {
 		m.received.WithLabelValues("invalid_" + reason)
 	}
@@ -56,9 +58,9 @@ func (m *metrics) initialise() {
 			m.exchanges.WithLabelValues(direction, result)
 		}
 	}
-	series.StartAtZero(m.cutOffs, slices.Concat(recordReasons, frameReasons, []string{resultSlow})...)
-	series.StartAtZero(m.offersRefused, refusals...)
-	series.StartAtZero(m.bytes, "sent", "received")
+	metric.StartAtZero(m.cutOffs, slices.Concat(recordReasons, frameReasons, []string{resultSlow})...)
+	metric.StartAtZero(m.offersRefused, refusals...)
+	metric.StartAtZero(m.bytes, "sent", "received")
 }
 
 // panicked is the reason of a record that this build cannot examine because of a defect.

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // A rate sees nothing of a series that begins with its first event, so that one must
@@ -84,7 +84,7 @@ func TestTheAgeOfTheLoopIsAtMostFiveSecondsUnlessItHangs(t *testing.T) {
 		}
 		expect := func(when string, least, most float64) {
 			t.Helper()
-			if age := observed.Series(t, registry, "ringway_advertise_loop_age_seconds")[""]; age < least || age > most {
+			if age := logtest.Series(t, registry, "ringway_advertise_loop_age_seconds")[""]; age < least || age > most {
 				t.Errorf("%s the loop is %v s old, want %v to %v", when, age, least, most)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -45,7 +45,7 @@ type node struct {
 	net       *network
 	member    membership.Member
 	stop      context.CancelFunc
-	snapshots latest.Value[membership.Snapshot]
+	snapshots publish.Value[membership.Snapshot]
 	hear      func([]byte)
 	serve     func(context.Context, membership.Peer, net.Conn)
 	catalogue *Catalogue

@@ -111,6 +111,9 @@ func (p *partners) choose(self membership.Member, members []membership.Member, e
 	var near, far string
 	nears, fars := 0, 0
 	for _, m := range members {
+		if m.Attached || self.Attached { // it opens and takes no streams
+			continue
+		}
 		kind, seen := &far, &fars
 		if m.Datacenter == self.Datacenter {
 			kind, seen = &near, &nears
@@ -149,7 +152,7 @@ func (p *partners) greet(self membership.Member, before, after *membership.Snaps
 	for _, r := range changes.Superseded {
 		fresh = append(fresh, r.New)
 	}
-	fresh = slices.DeleteFunc(fresh, func(m membership.Member) bool { return m.ID == self.ID })
+	fresh = slices.DeleteFunc(fresh, func(m membership.Member) bool { return m.ID == self.ID || m.Attached || self.Attached })
 	if others == 0 {
 		p.joining = joinExchanges
 		return

@@ -65,7 +65,7 @@ func (c *Catalogue) Offer(services []Service) error {
 
 // self returns this node's id and role, "" while they are not known.
 func (c *Catalogue) self() (string, identity.Role) {
-	if n, ok := c.cfg.Gossip.(*membership.Node); ok { // has no snapshot before it has started
+	if n, ok := c.cfg.Gossip.(interface{ Config() membership.Config }); ok { // has no snapshot before it has started
 		return n.Config().ID, n.Config().Role
 	}
 	if s := c.cfg.Gossip.Snapshot(); s != nil {

@@ -15,8 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/expiry"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // ProberConfig describes a Prober.
@@ -34,7 +33,7 @@ type ProberConfig struct {
 	// Logger receives a line when an endpoint becomes unreachable, and when it is
 	// reachable again. Default: none.
 	Logger *slog.Logger
-	// Registerer receives the metrics, including those of package expiry. Default:
+	// Registerer receives the metrics, including those of its scheduler. Default:
 	// none.
 	Registerer prometheus.Registerer
 }
@@ -51,7 +50,7 @@ type ProberConfig struct {
 // the one that is cut off.
 type Prober struct {
 	cfg         ProberConfig
-	scheduler   *expiry.Scheduler[target]
+	scheduler   *scheduler[target]
 	unreachable prometheus.Gauge
 }
 
@@ -71,10 +70,10 @@ func NewProber(cfg ProberConfig) (*Prober, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	x := &Prober{cfg: cfg, unreachable: series.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
+	x := &Prober{cfg: cfg, unreachable: metric.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
 	var err error
-	x.scheduler, err = expiry.New(expiry.Config[target]{
-		Expire: x.expire, MaxConcurrent: expiry.DefaultMaxConcurrent, MaxPending: expiry.DefaultMaxPending,
+	x.scheduler, err = newScheduler(schedulerConfig[target]{
+		Expire: x.expire, MaxConcurrent: maxConcurrentChecks, MaxPending: maxPendingChecks,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err == nil && cfg.Registerer != nil {
@@ -89,7 +88,7 @@ func NewProber(cfg ProberConfig) (*Prober, error) {
 // Observe schedules a check of an endpoint that could not be connected to. It never
 // blocks and changes nothing itself. Safe for concurrent use.
 func (x *Prober) Observe(e Endpoint) {
-	x.scheduler.Observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
+	x.scheduler.observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
 }
 
 // Refused reports whether a connection error indicates that the endpoint is not there and
@@ -111,7 +110,7 @@ func (x *Prober) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	rechecking.Go(func() { x.recheck(ctx) })
-	return x.scheduler.Run(ctx)
+	return x.scheduler.run(ctx)
 }
 
 func (x *Prober) recheck(ctx context.Context) {
@@ -133,15 +132,15 @@ func (x *Prober) recheck(ctx context.Context) {
 			return // the catalogue has stopped, or ctx has ended
 		}
 		for _, t := range marked {
-			x.scheduler.Observe(t) // if the queue is full, the next round tries again
+			x.scheduler.observe(t) // if the queue is full, the next round tries again
 		}
 	}
 }
 
-// expire fulfils the contract of package expiry: the result of the dial is applied in one
+// expire fulfils the contract of the scheduler: the result of the dial is applied in one
 // step of the catalogue's loop, and only if the offer is still the one for which the dial
 // began.
-func (x *Prober) expire(ctx context.Context, t target) (outcome expiry.Outcome, err error) {
+func (x *Prober) expire(ctx context.Context, t target) (outcome checkOutcome, err error) {
 	var sequence uint64
 	offered := false
 	if err := x.judge(ctx, func(c *Catalogue) {
@@ -149,7 +148,7 @@ func (x *Prober) expire(ctx context.Context, t target) (outcome expiry.Outcome, 
 			c.builder.unreachable.remove(t)
 		}
 	}); err != nil || !offered {
-		return expiry.Already, err
+		return checkAlready, err
 	}
 	refusal := x.dial(ctx, t.address)
 	if refusal != nil && !Refused(refusal) {
@@ -158,7 +157,7 @@ func (x *Prober) expire(ctx context.Context, t target) (outcome expiry.Outcome, 
 	reachable := false
 	err = x.judge(ctx, func(c *Catalogue) {
 		if refusal == nil {
-			outcome, reachable = expiry.Fresh, c.builder.unreachable.remove(t)
+			outcome, reachable = checkFresh, c.builder.unreachable.remove(t)
 			c.touch(t.id)
 		} else {
 			outcome = c.expire(t, sequence)
@@ -168,7 +167,7 @@ func (x *Prober) expire(ctx context.Context, t target) (outcome expiry.Outcome, 
 	case err != nil:
 	case reachable:
 		x.cfg.Logger.Info("endpoint can be connected to again", "service", t.service, "worker", t.id, "address", t.address)
-	case outcome == expiry.Expired:
+	case outcome == checkExpired:
 		x.cfg.Logger.Info("endpoint cannot be connected to although its worker is alive: this node sends it no requests until a connection succeeds", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
 	}
 	return outcome, err
@@ -206,17 +205,17 @@ func (c *Catalogue) offers(t target) (sequence uint64, ok bool) {
 
 // expire hides an endpoint that was found dead at that sequence, unless its worker has
 // withdrawn it, left or died in the meantime. It must run on the loop.
-func (c *Catalogue) expire(t target, sequence uint64) expiry.Outcome {
+func (c *Catalogue) expire(t target, sequence uint64) checkOutcome {
 	now, offered := c.offers(t)
 	switch {
 	case !offered:
 		c.builder.unreachable.remove(t)
-		return expiry.Already
+		return checkAlready
 	case now != sequence || c.members.Degraded():
-		return expiry.Fresh
+		return checkFresh
 	case !c.builder.unreachable.add(t, sequence):
-		return expiry.Already
+		return checkAlready
 	}
 	c.touch(t.id)
-	return expiry.Expired
+	return checkExpired
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
-	"github.com/ringway/ringway/internal/expiry"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -330,7 +329,7 @@ func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 		var actors sync.WaitGroup
 		for range rounds {
 			actors.Go(func() {
-				if outcome, err := x.expire(n.ctx, at); err != nil || outcome == expiry.Expired {
+				if outcome, err := x.expire(n.ctx, at); err != nil || outcome == checkExpired {
 					report(fmt.Sprint(outcome, err))
 				}
 			})

@@ -248,11 +248,14 @@ func TestWhereThereAreEnoughNamesTheKnownOnesStayAndOthersWait(t *testing.T) {
 	if v.serviceCount() != 5 || v.EndpointCount() != 7 || !v.known("a00003") || len(r.told) != 1 || r.told[0].Count != 2 || r.told[0].Reason != refusedServices {
 		t.Errorf("%d services, %d endpoints, told %+v", v.serviceCount(), v.EndpointCount(), r.told)
 	}
+	if !v.full {
+		t.Error("services are refused, and the view does not say that it is full")
+	}
 	r.hears("w1", 1, 2) // the names that vanish make room
 	if !r.builder.retry(r.now) {
 		t.Error("nothing is tried again")
 	}
-	if v = r.publish(); v.serviceCount() != 5 || v.EndpointCount() != 5 || len(v.Refused()) != 0 {
+	if v = r.publish(); v.serviceCount() != 5 || v.EndpointCount() != 5 || len(v.Refused()) != 0 || v.full {
 		t.Errorf("%v, %d endpoints, want those of w2; refused %+v", slices.Collect(v.Services()), v.EndpointCount(), v.Refused())
 	}
 }

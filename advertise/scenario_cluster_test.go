@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
-type process = history.Process[state]
+type process = clusterscript.Process[state]
 
 // state is what these histories keep of a process.
 type state struct {
@@ -39,7 +39,7 @@ type boot struct {
 // cluster runs a catalogue next to every member and checks every view of every one of
 // them for what must never be in one.
 type cluster struct {
-	*history.Cluster[state]
+	*clusterscript.Cluster[state]
 	packetLog packetLog
 
 	offersLog map[instance]*life
@@ -48,7 +48,7 @@ type cluster struct {
 }
 
 func newCluster(seed uint64) *cluster {
-	f := &cluster{Cluster: history.NewCluster[state](seed), offersLog: map[instance]*life{}, forged: map[instance]bool{}}
+	f := &cluster{Cluster: clusterscript.NewCluster[state](seed), offersLog: map[instance]*life{}, forged: map[instance]bool{}}
 	f.Level = slog.LevelWarn
 	f.Made, f.Configure, f.Prepare, f.Started = made, f.configure, f.prepare, f.started
 	return f
@@ -105,7 +105,7 @@ func (f *cluster) close() {
 	f.Close()
 }
 
-func (f *cluster) saveBoot(p *process, _ history.Args) error {
+func (f *cluster) saveBoot(p *process, _ clusterscript.Args) error {
 	host := f.FreshHost()
 	node, err := f.Boot(p, host)
 	p.State.saved = &boot{node, host, time.Now()}
@@ -114,7 +114,7 @@ func (f *cluster) saveBoot(p *process, _ history.Args) error {
 
 // restartSaved begins a life in the process that was saved: it keeps its clock, which is
 // as far behind as the boot is old.
-func (f *cluster) restartSaved(p *process, _ history.Args) error {
+func (f *cluster) restartSaved(p *process, _ clusterscript.Args) error {
 	b := p.State.saved
 	if b == nil {
 		return fmt.Errorf("no boot of %s was saved", p.Name)
@@ -142,7 +142,7 @@ func (f *cluster) offer(p *process) error {
 	return p.State.catalogue.Offer(services)
 }
 
-func (f *cluster) withdraw(p *process, _ history.Args) error {
+func (f *cluster) withdraw(p *process, _ clusterscript.Args) error {
 	p.State.services = nil
 	f.Lock()
 	p.State.generation++
@@ -176,7 +176,7 @@ func (f *cluster) truth(p *process) error {
 
 // converged is nil when all live members see each other and the truth, under one
 // checksum. From then on none of them may ever go back behind it.
-func (f *cluster) converged(history.Args) error {
+func (f *cluster) converged(clusterscript.Args) error {
 	if err := f.Agreement(); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -15,12 +15,12 @@ import (
 // A worker offers two services of its own accord, and offers the same again in its next
 // life. With every history, every view of every member is checked against what
 // inspect lists, and no worker may publish twice within a second.
-func (f *cluster) forms() []history.Form {
-	each, expect := f.ForEach, history.Expect
-	logPackets := func(on bool) func(history.Args) error {
-		return func(history.Args) error { f.packetLog.run(on); return nil }
+func (f *cluster) forms() []clusterscript.Form {
+	each, expect := f.ForEach, clusterscript.Expect
+	logPackets := func(on bool) func(clusterscript.Args) error {
+		return func(clusterscript.Args) error { f.packetLog.run(on); return nil }
 	}
-	return append([]history.Form{
+	return append([]clusterscript.Form{
 		// the packets that members receive; replayed from a host that is no member's
 		{Form: "start the packet log", Do: logPackets(true)},
 		{Form: "stop the packet log", Do: logPackets(false)},
@@ -28,7 +28,7 @@ func (f *cluster) forms() []history.Form {
 		// a process of theirs that is yet to start; later, in it, with the clock of then
 		{Form: "save a boot of NAMES", Do: each(f.saveBoot)},
 		{Form: "restart NAMES as saved", Do: each(f.restartSaved)},
-		{Form: "offer COUNT services at NAMES", Do: func(a history.Args) error { // instead of what they offered
+		{Form: "offer COUNT services at NAMES", Do: func(a clusterscript.Args) error { // instead of what they offered
 			return f.Each(a[1], func(p *process) error {
 				p.State.services = nil
 				for i := range a.Int(0) {
@@ -37,7 +37,7 @@ func (f *cluster) forms() []history.Form {
 				return f.offer(p)
 			})
 		}},
-		{Form: "change the offer of NAMES[ every DURATION for DURATION]", Do: func(a history.Args) error {
+		{Form: "change the offer of NAMES[ every DURATION for DURATION]", Do: func(a clusterscript.Args) error {
 			for end := time.Now().Add(a.Duration(2)); ; time.Sleep(a.Duration(1)) {
 				if a[1] != "" && !time.Now().Before(end) {
 					return nil
@@ -56,26 +56,26 @@ func (f *cluster) forms() []history.Form {
 		// workers offer, with equal checksums
 		expect("converged", f.converged),
 		// exactly what the live workers offer
-		expect("NAMES sees? everything", each(func(p *process, _ history.Args) error { return f.truth(p) })),
+		expect("NAMES sees? everything", each(func(p *process, _ clusterscript.Args) error { return f.truth(p) })),
 		expect("NAMES (do not see|does not see|sees?) the offer of NAMES", f.expectOffer),
-		expect("NAMES sees? nothing forged", each(func(p *process, _ history.Args) error {
+		expect("NAMES sees? nothing forged", each(func(p *process, _ clusterscript.Args) error {
 			if _, forged := generations(p.State.catalogue.View()); len(forged) > 0 {
 				return fmt.Errorf("%s sees forged offers of %v", p.Name, forged)
 			}
 			return nil
 		})),
 		// a record received, since its start
-		expect("one of NAMES counted TEXT", func(a history.Args) error {
+		expect("one of NAMES counted TEXT", func(a clusterscript.Args) error {
 			all, err := f.Resolve(a[0])
 			for _, p := range all {
 				if testutil.ToFloat64(p.State.catalogue.metrics.received.WithLabelValues(a[1])) > 0 {
 					return nil
 				}
 			}
-			return fmt.Errorf("none of %v counted a record as %s: %w", history.Names(all), a[1], err)
+			return fmt.Errorf("none of %v counted a record as %s: %w", clusterscript.Names(all), a[1], err)
 		}),
 		// in this life, or more often
-		expect("NAMES published COUNT times", each(func(p *process, a history.Args) error {
+		expect("NAMES published COUNT times", each(func(p *process, a clusterscript.Args) error {
 			f.Lock()
 			defer f.Unlock()
 			if count := p.State.publisher.count; count < a.Int(1) {
@@ -88,7 +88,7 @@ func (f *cluster) forms() []history.Form {
 
 // churn lets half of what happens be changes of offers, and keeps two thirds of the
 // workers running.
-func (f *cluster) churn(a history.Args) error {
+func (f *cluster) churn(a clusterscript.Args) error {
 	for end := time.Now().Add(a.Duration(0)); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		workers := f.List(func(p *process) bool { return p.Role == identity.RoleWorker && p.Home() })
 		p := workers[f.Random.IntN(len(workers))]
@@ -122,7 +122,7 @@ func (f *cluster) churn(a history.Args) error {
 	return nil
 }
 
-func (f *cluster) forge(a history.Args) error {
+func (f *cluster) forge(a clusterscript.Args) error {
 	record := Record{NodeID: a[0], Epoch: uint64(time.Now().UnixMilli()), Sequence: 1000, Services: []Service{{Name: "echo", Address: forgedAddress}}}
 	if a[0] != "unknown" {
 		p, err := f.Find(a[0])
@@ -162,7 +162,7 @@ func (f *cluster) forge(a history.Args) error {
 	})
 }
 
-func (f *cluster) expectOffer(a history.Args) error {
+func (f *cluster) expectOffer(a clusterscript.Args) error {
 	want := !strings.Contains(a[1], "not")
 	targets, err := f.Resolve(a[2])
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
 )
@@ -38,7 +38,7 @@ func (t *packetLog) hear(b []byte) {
 
 // replay sends the whole packet log to every one of the processes, in the order in which
 // it was heard, from an address that is no member's.
-func (f *cluster) replay(a history.Args) error {
+func (f *cluster) replay(a clusterscript.Args) error {
 	to, err := f.Resolve(a[0])
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 )
 
 // Every file in testdata is the history of a fleet; its statements are listed in
@@ -15,7 +15,7 @@ import (
 // LONG_TESTS plays what takes minutes, and only that: more than 100 members, and the other
 // seeds of the smallest size.
 func TestEveryHistoryKeepsThePromisesOfTheCatalogue(t *testing.T) {
-	histories, err := history.Files("testdata")
+	histories, err := clusterscript.Files("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestEveryHistoryKeepsThePromisesOfTheCatalogue(t *testing.T) {
 		}
 		for i, size := range h.Sizes {
 			for j, seed := range h.Seeds {
-				if history.Raced && !slices.Contains(h.Raced, size) || j > 0 && i > 0 || long != (j > 0 || size > 100) {
+				if clusterscript.Raced && !slices.Contains(h.Raced, size) || j > 0 && i > 0 || long != (j > 0 || size > 100) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/N=%d/seed=%d", h.Name, size, seed), func(t *testing.T) {
@@ -55,9 +55,9 @@ func inCluster(t *testing.T, seed uint64, run func(*cluster)) {
 	})
 }
 
-func readHistory(t *testing.T, text string) *history.History {
+func readHistory(t *testing.T, text string) *clusterscript.History {
 	t.Helper()
-	h, err := history.Read("h.txt", text)
+	h, err := clusterscript.Read("h.txt", text)
 	if err != nil {
 		t.Fatal(err)
 	}

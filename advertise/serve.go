@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -116,8 +116,8 @@ func (a *Advertiser) checkSecured() error {
 
 // admit puts mutual TLS around the socket: only relays and observers may connect to workers.
 func (a *Advertiser) admit(socket net.Listener, source *identity.Source) *handshake.Listener {
-	refused := series.With(nil).CounterVec("ringway_advertise_connections_refused_total", "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.", "reason")
-	series.StartAtZero(refused, handshake.ListenerReasons()...)
+	refused := metric.With(nil).CounterVec("ringway_advertise_connections_refused_total", "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.", "reason")
+	metric.StartAtZero(refused, handshake.ListenerReasons()...)
 	if a.cfg.Registerer != nil {
 		if err := a.cfg.Registerer.Register(refused); err != nil {
 			a.cfg.Logger.Warn("refused connections are not counted", "err", err)

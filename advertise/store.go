@@ -171,7 +171,8 @@ type store struct {
 	entries map[instance]*entry
 	members *membership.Snapshot
 	summary
-	relays summary
+	relays   summary
+	attached summary // of attached workers, whose records other members may not know; no exchange compares them
 
 	orphans     *list.List // of orphan, oldest first
 	orphanAt    map[instance]*list.Element
@@ -283,7 +284,7 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	}
 	s.entries[key] = e
 	if s.live(e) {
-		s.addRoot(e)
+		s.addRoot(e, s.isAttached(e.record.NodeID))
 		return e, applied
 	}
 	s.addOrphan(e, orphan{instance: key, since: now, seen: seen, bytes: len(e.raw)})
@@ -320,7 +321,7 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 func (s *store) addLive(m membership.Member) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
 		s.dropOrphan(e.instance())
-		s.addRoot(e)
+		s.addRoot(e, m.Attached)
 	}
 }
 
@@ -328,7 +329,7 @@ func (s *store) addLive(m membership.Member) {
 // orphan.
 func (s *store) removeLive(m membership.Member, now time.Time) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
-		s.addRoot(e) // removes it: addRoot is its own inverse
+		s.addRoot(e, m.Attached) // removes it: addRoot is its own inverse
 		s.addOrphan(e, orphan{instance: e.instance(), since: now, seen: true, bytes: len(e.raw)})
 	}
 }
@@ -385,6 +386,12 @@ func (s *store) isAlive(key instance) bool {
 	return ok && m.Epoch == key.epoch
 }
 
+// isAttached reports whether a live member is an attached worker.
+func (s *store) isAttached(id string) bool {
+	m, ok := s.members.Get(id)
+	return ok && m.Attached
+}
+
 // live reports whether a record is that of a live member.
 func (s *store) live(e *entry) bool {
 	m, ok := s.members.Get(e.record.NodeID)
@@ -392,10 +399,13 @@ func (s *store) live(e *entry) bool {
 }
 
 // addRoot adds an entry to its summary, or removes it if it is there: exclusive or does both.
-func (s *store) addRoot(e *entry) {
+func (s *store) addRoot(e *entry, attached bool) {
 	sum := &s.summary
-	if e.record.Relay {
+	switch {
+	case e.record.Relay:
 		sum = &s.relays
+	case attached:
+		sum = &s.attached
 	}
 	mix := e.mix()
 	sum.root ^= mix
@@ -405,7 +415,7 @@ func (s *store) addRoot(e *entry) {
 // forget removes an entry from its summary or from the orphans, before it is replaced.
 func (s *store) forget(e *entry) {
 	if s.live(e) {
-		s.addRoot(e)
+		s.addRoot(e, s.isAttached(e.record.NodeID))
 		return
 	}
 	s.dropOrphan(e.instance())

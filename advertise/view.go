@@ -26,6 +26,7 @@ type View struct {
 	refused  []Refusal
 	relays   *Relays
 	settled  bool
+	full     bool
 }
 
 // Checksum is equal on all members that agree on the live workers and their records. It does not
@@ -88,7 +89,8 @@ func (v *View) Endpoint(service, worker string) (*Endpoint, bool) {
 }
 
 // Refused returns the offers that this node's [Rules] refuse, sorted by worker, at most
-// 100. It is empty in a healthy fleet. Do not change the slice.
+// 100, and one for the reason services if there is any. It is empty in a healthy fleet. Do not
+// change the slice.
 func (v *View) Refused() []Refusal { return v.refused }
 
 const (
@@ -159,7 +161,7 @@ func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 	b.services = services.Commit()
 	b.version++
 	clear(b.rules.fresh)
-	return &View{version: b.version, checksum: b.store.root, services: b.services, count: b.count, members: members, refused: b.rules.list(), relays: b.relays}
+	return &View{version: b.version, checksum: b.store.root ^ b.store.attached.root, services: b.services, count: b.count, members: members, refused: b.rules.list(), relays: b.relays, full: b.rules.full > 0}
 }
 
 // known reports whether a name is in the last view, and whether it has endpoints there.

@@ -2,6 +2,7 @@ package affinity_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ringway/ringway/affinity"
@@ -89,6 +90,31 @@ func BenchmarkPlanOfOneRelay(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A relay's own part of one change of the largest fleet, with the plan before the change.
+func BenchmarkPlanAfterOneChange(b *testing.B) {
+	for _, traffic := range []string{"slot", "traffic", "traffic that can be balanced"} {
+		before := largePlans[traffic]
+		before.RelaysPerService, before.Workers = 0, inRingOrder("billing", someWorkers(20_000))
+		for name, change := range map[string]func(*affinity.PlanConfig){
+			"worker":  func(c *affinity.PlanConfig) { c.Workers = slices.Delete(slices.Clone(c.Workers), 777, 778) },
+			"relay":   func(c *affinity.PlanConfig) { c.Relays = c.Relays[1:] },
+			"traffic": func(c *affinity.PlanConfig) { c.Relays = slices.Clone(c.Relays); c.Relays[1].Traffic += 200 },
+		} {
+			b.Run(traffic+"/"+name, func(b *testing.B) {
+				after := before
+				change(&after)
+				after.Previous = mustPlan(b, before)
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := mustPlan(b, after).Assignments(137); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ false 0.000 : relay-7 does not serve billing: it is on the skip list; it forward
 false 0.000 : relay-99 does not serve billing: the 5 relays that do are relay-1, relay-2, relay-6, relay-5, relay-4
 false 0.000 : worker-99 does not offer billing, or takes no requests now; 20 other workers do
 true 0.500 global: all relays of this ring (2) connect to all of its workers (2)
-false 0.000 same_dc: w-fra-0 is at position 0, 1 place outside the range [2..0) of 8 of r-fra-0
+false 0.000 same_dc: w-fra-0 is at position 0, 1 place outside the range [2..8) of 8 of r-fra-0
 false 0.000 same_region: w-par-0 is in datacenter par, and the relays in datacenter fra send nothing there, because nearer workers can take their traffic
 false 0.000 global: w-nyc-4 is in datacenter nyc, and the relays in datacenter fra send nothing there, because nearer workers can take their traffic
 true 0.079 same_region: w-fra-0 is at position 0, inside the range [0..3) of 8 of r-par-0

@@ -58,23 +58,26 @@ type places struct {
 	count    []int // members per distinct place
 }
 
-func placesOf(n int, at func(int) Place) places {
+func placesOf(n int, at func(int) *Place) places {
 	p := places{of: make([]int32, n)}
 	known := map[Place]int32{}
-	for i := range p.of {
-		place := at(i)
+	for i := 0; i < n; {
 		// In most fleets neighbouring members have the same place: skip the map.
-		if i > 0 && place == p.distinct[p.of[i-1]] {
-			p.of[i] = p.of[i-1]
-		} else if which, ok := known[place]; ok {
-			p.of[i] = which
-		} else {
-			p.of[i] = int32(len(p.distinct))
-			known[place] = p.of[i]
-			p.distinct = append(p.distinct, place)
+		place, end := at(i), i+1
+		for end < n && place.same(at(end)) {
+			end++
+		}
+		number, ok := known[*place]
+		if !ok {
+			number = int32(len(p.distinct))
+			known[*place] = number
+			p.distinct = append(p.distinct, *place)
 			p.count = append(p.count, 0)
 		}
-		p.count[p.of[i]]++
+		p.count[number] += end - i
+		for ; i < end; i++ {
+			p.of[i] = number
+		}
 	}
 	return p
 }
@@ -228,6 +231,12 @@ func (z *zones) relaySets(links []link, n int) []relaySet {
 type Place struct {
 	Datacenter string
 	Region     string
+}
+
+// same reports whether two places are equal. Most fleets name neither field: it calls nothing then.
+func (p *Place) same(other *Place) bool {
+	return len(p.Datacenter) == len(other.Datacenter) && len(p.Region) == len(other.Region) &&
+		(p.Datacenter == "" || p.Datacenter == other.Datacenter) && (p.Region == "" || p.Region == other.Region)
 }
 
 // Tier returns how near two places are.

@@ -19,7 +19,7 @@ type ObserverConfig struct {
 	// Endpoints is the most workers of the range, 0 for all.
 	Endpoints int
 	// PeersPerTier is the number of workers below which the observer also uses workers outside
-	// its datacenter or region. 1 or more, 0 for [DefaultPeersPerTier].
+	// its datacenter or region. 1 or more, 0 for the default of 3.
 	PeersPerTier int
 }
 

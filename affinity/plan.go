@@ -16,6 +16,7 @@ import (
 type Plan struct {
 	service  string
 	skip     []string
+	choice   *choice // nil if it is not kept
 	affine   []string
 	workers  []string
 	minimums Minimums
@@ -27,18 +28,20 @@ type Plan struct {
 	groups       []group        // by place of workers
 	shares       [][]relayShare // by relay
 
-	// factors is a factor for each worker of a scaled group: a relay splits its traffic over its
-	// workers in proportion to their factors. Nil if no group is scaled.
-	factors []float64
+	// In a scaled group a relay splits its traffic over its workers in proportion to the target of
+	// each, times the factor of its cell, which is a run of workers that have the same relays.
+	// cellOf and factors are nil if no group is scaled, targets if all are equal.
+	targets []float64
+	cellOf  []int32
+	factors []float64 // of each cell
 
 	weights []float64 // of each worker; nil if all are equal
 	supply  []float64 // of each relay: its traffic as a multiple of the mean; nil if all carry the same
 
 	// flows are the parts of a relay's traffic that go to each of its cells, in order, where no
-	// factors give every worker its share; nil for other relays. The factor of a worker is then
-	// its part of its cell.
-	flows  [][]float64
-	cellOf []int32 // of each worker; nil if flows is
+	// factors give every worker its share; nil for other relays. The factor of a cell then makes
+	// the targets of its workers parts of the cell.
+	flows [][]float64
 }
 
 // relayShare is one relay's part in one group.
@@ -60,7 +63,8 @@ type Assignment struct {
 // service name, and for settings out of bounds.
 //
 // With projection the cost is a sort of the workers, unless WorkersOrdered is set, and a
-// few nanoseconds per slot and relay where slots are needed. Weights are then computed
+// few nanoseconds per slot and relay where slots are needed; Previous saves both while neither side
+// changes, and nearly all of the sort's check if few workers do. Weights are then computed
 // relay by relay, on demand, except where workers have unequal weights, relays carry unequal
 // traffic, or several groups share relays. With rendezvous the cost is a few nanoseconds per relay and worker, and
 // NewPlan always computes the weights.
@@ -76,7 +80,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	if err != nil {
 		return nil, cfg.named(err)
 	}
-	relays, err := cfg.affine()
+	relays, choice, err := cfg.affine()
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +88,9 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		cfg.Minimums.PeersPerWorker = max(cfg.Minimums.PeersPerWorker, len(relays))
 	}
 	p := &Plan{
-		service: cfg.Service, skip: slices.Clone(cfg.Skip), workers: ids, weights: loads, minimums: cfg.Minimums, strategy: cfg.Strategy,
-		relayPlaces:  placesOf(len(relays), func(i int) Place { return relays[i].Place }),
-		workerPlaces: placesOf(len(workers), func(i int) Place { return workers[i].Place }),
+		service: cfg.Service, skip: slices.Clone(cfg.Skip), choice: choice, workers: ids, weights: loads, minimums: cfg.Minimums, strategy: cfg.Strategy,
+		relayPlaces:  placesOf(len(relays), func(i int) *Place { return &relays[i].Place }),
+		workerPlaces: placesOf(len(workers), func(i int) *Place { return &workers[i].Place }),
 	}
 	for _, relay := range relays {
 		p.affine = append(p.affine, relay.ID)
@@ -228,15 +232,16 @@ func (p *Plan) AppendAssignments(dst []Assignment, index int) ([]Assignment, err
 	for _, s := range p.shares[index] {
 		for local := range s.positions() {
 			pos, weight := s.group.workers[local], 0.0
+			own := p.cellOf[pos]
 			switch {
 			case s.set.part.standby():
 			case p.flows != nil && p.flows[index] != nil:
-				if p.cellOf[pos] != cell {
-					at, cell = at+1, p.cellOf[pos]
+				if own != cell {
+					at, cell = at+1, own
 				}
-				weight = p.flows[index][at] * p.factors[pos]
+				weight = p.flows[index][at] * loadOf(p.targets, pos) * p.factors[own]
 			default:
-				weight = p.factors[pos]
+				weight = loadOf(p.targets, pos) * p.factors[own]
 			}
 			dst = append(dst, Assignment{Worker: p.workers[pos], Weight: weight})
 			sum += weight

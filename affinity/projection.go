@@ -86,12 +86,16 @@ func (r Range) All() iter.Seq[int] {
 
 // String returns the half-open interval and the size of the ring, for example
 // "[58..8) of 100" for a range that wraps, or "[0..100) of 100 (all)" for the whole ring,
-// regardless of the start.
+// regardless of the start. A range that ends with the ring ends at its size.
 func (r Range) String() string {
 	if r.len == r.size && r.size > 0 {
 		return fmt.Sprintf("[0..%d) of %d (all)", r.size, r.size)
 	}
-	return fmt.Sprintf("[%d..%d) of %d", r.start, r.end(), r.size)
+	end := r.end()
+	if end == 0 && r.len > 0 {
+		end = r.size
+	}
+	return fmt.Sprintf("[%d..%d) of %d", r.start, end, r.size)
 }
 
 // Errors wrapped by [Shape] and [NewPlan], for callers that treat an empty side (a service

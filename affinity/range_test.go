@@ -23,7 +23,7 @@ func TestARangeWrapsTailThenHead(t *testing.T) {
 		positions              []int
 	}{
 		{4, 8, 0, "[0..6) of 8", []int{0, 1, 2, 3, 4, 5}},
-		{4, 8, 1, "[2..0) of 8", []int{2, 3, 4, 5, 6, 7}}, // ends exactly at the seam
+		{4, 8, 1, "[2..8) of 8", []int{2, 3, 4, 5, 6, 7}}, // ends exactly at the seam
 		{4, 8, 3, "[6..4) of 8", []int{6, 7, 0, 1, 2, 3}},
 		{3, 7, 1, "[0..7) of 7 (all)", []int{2, 3, 4, 5, 6, 0, 1}},
 		{1, 1, 0, "[0..1) of 1 (all)", []int{0}},

@@ -29,15 +29,11 @@ func slotHolders(service string, k int, relays []string) []string {
 		return nil
 	}
 
-	seed := ring.Hash(service, 0)
-	hashes := make([]uint64, len(relays))
-	for i, relay := range relays {
-		hashes[i] = ring.Hash(relay, seed)
-	}
+	hashes, numbers := slotHashes(service, k, relays)
 	slots := make([]slot, k)
 	lists := make([]scored, k*lookAhead)
 	for i := range slots {
-		slots[i].hash = ring.Hash(service+"~"+strconv.Itoa(i), 0)
+		slots[i].hash = numbers[i]
 		slots[i].batch = lists[i*lookAhead : i*lookAhead : (i+1)*lookAhead]
 	}
 	// Deferred acceptance (Gale and Shapley, 1962): a slot asks relays in descending order
@@ -69,6 +65,19 @@ func slotHolders(service string, k int, relays []string) []string {
 		}
 	}
 	return out
+}
+
+// slotHashes returns the hashes of relays and of k slots. pairHash makes scores of them.
+func slotHashes(service string, k int, relays []string) (ofRelays, ofSlots []uint64) {
+	seed := ring.Hash(service, 0)
+	ofRelays, ofSlots = make([]uint64, len(relays)), make([]uint64, k)
+	for i, relay := range relays {
+		ofRelays[i] = ring.Hash(relay, seed)
+	}
+	for i := range ofSlots {
+		ofSlots[i] = ring.Hash(service+"~"+strconv.Itoa(i), 0)
+	}
+	return ofRelays, ofSlots
 }
 
 // slot yields its candidates among the relays, best first. Few are ever needed, so slot computes

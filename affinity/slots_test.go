@@ -213,3 +213,20 @@ func TestAServiceNeverHasFewerRelaysThanItsWorkersNeed(t *testing.T) {
 		}
 	})
 }
+
+// By rendezvous a relay that leaves moves only its own connections, so none has to be left over to
+// replace it.
+func TestByRendezvousAServiceThatNeedsAllRelaysHasAll(t *testing.T) {
+	for _, c := range []struct{ relays, workers, want int }{
+		{50, 1000, 50}, {49, 1000, 49}, {50, 266, 48}, {50, 267, 50}, {300, 200, 36}, {5, 10, 5}, {20, 10, 10},
+	} {
+		cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(c.relays), Workers: someWorkers(c.workers), Strategy: affinity.Rendezvous}
+		if got := len(mustPlan(t, cfg).Affine()); got != c.want {
+			t.Errorf("%d relays and %d workers: %d relays serve, want %d", c.relays, c.workers, got, c.want)
+		}
+		cfg.WholeRange = true
+		if got := len(mustPlan(t, cfg).Affine()); got != min(c.relays, 10) {
+			t.Errorf("%d relays, all connected to all %d workers: %d relays serve, want %d", c.relays, c.workers, got, min(c.relays, 10))
+		}
+	}
+}

@@ -27,6 +27,7 @@ type transport struct {
 	relayPiece, cellPiece []int32 // the number of the piece of each relay and cell
 	relayLevel, cellLevel []int32 // distance from a relay that has something left; 0 is out of reach
 	relayNext, cellNext   []int32 // next connection to try
+	queue                 []int32 // of levels, to reuse
 }
 
 // connection is a relay, and at which of the cells of the relay.
@@ -46,8 +47,17 @@ func newTransport(n network, begin [][]float64) *transport {
 		relayLevel: make([]int32, len(n.cells)), cellLevel: make([]int32, len(n.demand)),
 		relayNext: make([]int32, len(n.cells)), cellNext: make([]int32, len(n.demand)),
 	}
+	degree, all := make([]int32, len(t.demand)), 0
+	for _, cells := range n.cells {
+		for _, c := range cells {
+			degree[c]++
+		}
+		all += len(cells)
+	}
+	room := make([]connection, all)
 	for c := range t.demand {
 		t.demand[c] = max(t.demand[c], 1)
+		t.relays[c], room = room[:0:degree[c]], room[degree[c]:]
 	}
 	for relay, cells := range n.cells {
 		t.flow[relay] = apportion(t.supply[relay], begin[relay], len(cells))
@@ -112,7 +122,7 @@ func (t *transport) solve() {
 			continue
 		}
 		last++
-		var over, rest piece
+		over, rest := piece{make([]int32, 0, len(p.relays)), make([]int32, 0, len(p.cells))}, piece{p.relays[:0], p.cells[:0]} // rest overwrites p
 		for _, relay := range p.relays {
 			if t.relayLevel[relay] > 0 {
 				t.relayPiece[relay] = last
@@ -204,7 +214,7 @@ func (t *transport) levels(relays, cells []int32) (missing int64, room bool) {
 	for _, c := range cells {
 		t.cellLevel[c] = 0
 	}
-	var queue []int32
+	queue := t.queue[:0]
 	for _, relay := range relays {
 		t.relayLevel[relay] = 0
 		if t.left[relay] > 0 {
@@ -229,6 +239,7 @@ func (t *transport) levels(relays, cells []int32) (missing int64, room bool) {
 			}
 		}
 	}
+	t.queue = queue
 	return missing, room
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // composeFile is the part of the Compose specification in use; any other key is an error.
@@ -140,7 +140,7 @@ func TestTheComposeFleetIsThreeRelaysAGateAndNineWorkersThatAreSecured(t *testin
 				t.Errorf("%s is at %s and announces %s", name, n.Fleet.Address, addr)
 			}
 		}
-		if seed := "dns+relays:" + node.RelayGossipPort; !slices.Equal(m.join, []string{seed}) {
+		if seed := "dns+relays:" + process.RelayGossipPort; !slices.Equal(m.join, []string{seed}) {
 			t.Errorf("%s joins %v, want %s", name, m.join, seed)
 		}
 		if (kind == "relay") != slices.Contains(n.Fleet.Aliases, "relays") {
@@ -196,9 +196,9 @@ func TestPrometheusScrapesEveryMemberOfTheComposeFleet(t *testing.T) {
 	for name := range readCompose(t).Services {
 		switch kind, _, _ := strings.Cut(name, "-"); kind {
 		case "relay", "gate":
-			want[name+":"+node.RelayAdminPort] = "ringway-relay"
+			want[name+":"+process.RelayAdminPort] = "ringway-relay"
 		case "worker":
-			want[name+":"+node.WorkerAdminPort] = "ringway-worker"
+			want[name+":"+process.WorkerAdminPort] = "ringway-worker"
 		}
 	}
 	for target, job := range want {
@@ -253,8 +253,8 @@ func TestEachImageIsMadeFromNothingAndRunsOneBinaryWithoutPrivileges(t *testing.
 			t.Errorf("%s health: %v", name, err)
 		}
 		defaults := map[string]string{
-			"relay":  "EXPOSE " + node.RelayGossipPort + "/tcp " + node.RelayGossipPort + "/udp " + node.IngressPort + " " + node.PeerPort + " " + node.RelayAdminPort,
-			"worker": "EXPOSE " + node.WorkerGossipPort + "/tcp " + node.WorkerGossipPort + "/udp " + "7421 " + node.WorkerAdminPort,
+			"relay":  "EXPOSE " + process.RelayGossipPort + "/tcp " + process.RelayGossipPort + "/udp " + process.IngressPort + " " + process.PeerPort + " " + process.RelayAdminPort,
+			"worker": "EXPOSE " + process.WorkerGossipPort + "/tcp " + process.WorkerGossipPort + "/udp " + "7421 " + process.WorkerAdminPort,
 		}
 		has(defaults[name])
 	}

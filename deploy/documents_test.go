@@ -17,7 +17,7 @@ var (
 // pages are the documents about these files.
 func pages(t *testing.T) (paths []string) {
 	t.Helper()
-	for _, pattern := range []string{"../docs/operations/*.md", "../docs/how-to/kubernetes.md", "../docs/how-to/compose.md", "../docs/how-to/systemd.md", "../docs/how-to/install.md"} {
+	for _, pattern := range []string{"../docs/operations/*.md", "../docs/how-to/kubernetes.md", "../docs/how-to/compose.md", "../docs/how-to/systemd.md", "../docs/how-to/install.md", "../docs/how-to/upgrade.md", "../docs/how-to/large-fleets.md", "../docs/how-to/pki.md", "../docs/how-to/key-rotation.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v", pattern, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -150,7 +150,7 @@ func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
 }
 
 func TestPodsHaveThePortsOfTheirMembersAndProbesThatTheAdminAPIAnswers(t *testing.T) {
-	api := node.NewMux(node.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []node.Reason { return nil },
+	api := process.NewMux(process.Config{Snapshot: func() *membership.Snapshot { return nil }, Reasons: func() []process.Reason { return nil },
 		Gatherer: prometheus.NewRegistry(), Catalogue: func() uint64 { return 0 }})
 	for _, w := range workloads(t) {
 		var ports []string
@@ -300,7 +300,7 @@ func TestMembersFindEachOtherBeforeTheyAreReady(t *testing.T) {
 
 func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 	for _, w := range workloads(t) {
-		drain := node.DefaultSessionDrain
+		drain := process.DefaultSessionDrain
 		grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second
 		longest := time.Duration(0)
 		for _, c := range w.pod.Containers {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,63 +97,101 @@ func alerts(t *testing.T) (all []rule) {
 	return all
 }
 
-var capital = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+// runbooks are the pages of docs/operations, by name.
+func runbooks(t *testing.T) map[string]string {
+	t.Helper()
+	there, err := os.ReadDir("../docs/operations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, e := range there {
+		pages[e.Name()] = string(read(t, "../docs/operations/"+e.Name()))
+	}
+	return pages
+}
 
-// page is the runbook of an alert: no-relay-up.md for RingwayNoRelayUp.
-func page(alert string) string {
-	return strings.ToLower(capital.ReplaceAllString(strings.TrimPrefix(alert, "Ringway"), "$1-$2")) + ".md"
+// place is where the runbooks have the heading of an alert, as a link names it. A page about
+// several alerts has a heading of the second level for each.
+func place(pages map[string]string, alert string) (link, page string) {
+	for name, text := range pages {
+		if strings.HasPrefix(text, "# "+alert+"\n") {
+			return name, name
+		}
+		if strings.Contains(text, "\n## "+alert+"\n") {
+			return name + "#" + strings.ToLower(alert), name
+		}
+	}
+	return "", ""
 }
 
 func TestAlertsAskForWhatIsMeasuredAndHaveARunbookAndATest(t *testing.T) {
 	metrics := reference(t)
 	tests := string(read(t, "prometheus/alerts_test.yaml"))
-	index := string(read(t, "../docs/operations/README.md"))
-	pages := map[string]bool{"README.md": true}
+	pages := runbooks(t)
+	index := pages["README.md"]
+	seen, used := map[string]bool{}, map[string]bool{"README.md": true, "start-here.md": true}
 	for _, a := range alerts(t) {
-		if !strings.HasPrefix(a.Alert, "Ringway") || pages[page(a.Alert)] {
+		if !strings.HasPrefix(a.Alert, "Ringway") || seen[a.Alert] {
 			t.Errorf("%s: the name is there twice, or not ours", a.Alert)
 		}
-		pages[page(a.Alert)] = true
+		seen[a.Alert] = true
 		for _, m := range unknown(metrics, a.Expr) {
 			t.Errorf("%s asks for %s", a.Alert, m)
 		}
 		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
 			t.Errorf("%s: %v %v", a.Alert, a.Labels, a.Annotations)
 		}
-		if want := "https://github.com/ringway/ringway/blob/main/docs/operations/" + page(a.Alert); a.Annotations["runbook_url"] != want {
-			t.Errorf("%s: runbook_url %s, want %s", a.Alert, a.Annotations["runbook_url"], want)
-		}
-		if !strings.Contains(index, "["+a.Alert+"]("+page(a.Alert)+") | "+a.Labels["severity"]+" |") {
-			t.Errorf("docs/operations/README.md does not list %s (%s) with its severity", a.Alert, page(a.Alert))
-		}
 		if !strings.Contains(tests, "alertname: "+a.Alert+"\n        exp_alerts:\n          - exp_labels:") || !strings.Contains(tests, "alertname: "+a.Alert+"}") {
 			t.Errorf("alerts_test.yaml does not show when %s fires, and when it does not", a.Alert)
 		}
-		text, err := os.ReadFile(filepath.Join("../docs/operations", page(a.Alert)))
-		if err != nil {
-			t.Error(err)
+		link, name := place(pages, a.Alert)
+		if name == "" {
+			t.Errorf("no page of docs/operations has the heading %s", a.Alert)
+			continue
+		}
+		used[name] = true
+		if want := "https://github.com/ringway/ringway/blob/main/docs/operations/" + link; a.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %s, want %s", a.Alert, a.Annotations["runbook_url"], want)
+		}
+		if !strings.Contains(index, "["+a.Alert+"]("+link+") | "+a.Labels["severity"]+" |") {
+			t.Errorf("docs/operations/README.md does not list %s (%s) with its severity", a.Alert, link)
+		}
+		_, text, _ := strings.Cut("\n"+pages[name], "# "+a.Alert+"\n\n")
+		if !strings.HasPrefix(text, "Severity: "+a.Labels["severity"]+".\n") {
+			t.Errorf("%s: the severity of %s is not %s", name, a.Alert, a.Labels["severity"])
+		}
+		if own, _, _ := strings.Cut(text, "\n## "); !strings.Contains(oneLine(own), oneLine(a.Expr)) {
+			t.Errorf("%s shows another query than %s has", name, a.Alert)
+		}
+	}
+	for name, text := range pages {
+		if !used[name] && !strings.HasPrefix(text, "# relay check: ") {
+			t.Errorf("docs/operations/%s belongs to no alert and no check", name)
+		}
+	}
+}
+
+// A reader at night finds the same parts in the same order on each page, and begins with a command.
+func TestEveryRunbookSaysWhatToTypeFirstAndWhenItIsOver(t *testing.T) {
+	parts := []string{"\n## Symptom\n", "\n## First command\n", "\n## What you see\n", "\n## What to do\n", "\n## Over when\n"}
+	for name, text := range runbooks(t) {
+		if name == "README.md" || name == "start-here.md" {
 			continue
 		}
 		at := 0
-		for _, part := range []string{"# " + a.Alert + "\n", "Severity: " + a.Labels["severity"] + ".", "\n## Meaning\n", "\n## Impact\n", "\n## Diagnose\n", "\n## Remedy\n"} {
-			i := strings.Index(string(text)[at:], part)
-			if i < 0 {
-				t.Errorf("%s lacks %q, or has it in another order", page(a.Alert), strings.TrimSpace(part))
+		for _, part := range parts {
+			i := strings.Index(text[at:], part)
+			if i < 0 || strings.Count(text, part) != 1 {
+				t.Errorf("%s lacks %q, or has it twice or in another order", name, strings.TrimSpace(part))
 				break
 			}
 			at += i
 		}
-		if !strings.Contains(oneLine(string(text)), oneLine(a.Expr)) {
-			t.Errorf("%s shows another query than the alert has", page(a.Alert))
-		}
-	}
-	there, err := os.ReadDir("../docs/operations")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range there {
-		if !pages[e.Name()] && !strings.HasPrefix(string(read(t, "../docs/operations/"+e.Name())), "# relay check: ") {
-			t.Errorf("docs/operations/%s belongs to no alert and no check", e.Name())
+		_, first, _ := strings.Cut(text, parts[1])
+		first, _, _ = strings.Cut(first, parts[2])
+		if blocks := shell.FindAllStringSubmatch(first, -1); len(blocks) != 1 || strings.Count(blocks[0][1], "\n") != 1 {
+			t.Errorf("%s has not one command under First command", name)
 		}
 	}
 }

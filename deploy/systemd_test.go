@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -88,7 +88,7 @@ func TestUnitsStartMembersWithValidSettingsAndWaitUntilTheyAreReady(t *testing.T
 			t.Errorf("%s runs %v: %v", binary, words, err)
 		}
 		stop, err := strconv.Atoi(u.one(t, "Service.TimeoutStopSec"))
-		drain := node.DefaultSessionDrain
+		drain := process.DefaultSessionDrain
 		if err != nil || time.Duration(stop)*time.Second < drain+10*time.Second {
 			t.Errorf("%s is killed after %d s, while draining takes %v", binary, stop, drain)
 		}

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/internal/traffic"
 )
 
 // These tests need more programs than Go: make test-deploy.
@@ -93,7 +93,7 @@ func TestToolsTakeTheMetricsOfRunningDaemons(t *testing.T) {
 
 	// Metrics of requests exist after the first request.
 	procs.Await(t, "a request is answered", func() bool {
-		_, err := traffic.Send(http.DefaultClient, "http://"+ingress, http.Header{"Ringway-Service": {"echo"}})
+		_, err := loadgen.Send(http.DefaultClient, "http://"+ingress, http.Header{"Ringway-Service": {"echo"}})
 		return err == nil
 	})
 	for name, admin := range map[string]string{"relay": relayAdmin, "worker": workerAdmin} {

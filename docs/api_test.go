@@ -21,7 +21,7 @@ import (
 
 // adminPackages have patterns of the admin API; what is in none of the two binaries'
 // own packages is on both.
-var adminPackages = []string{"internal/node", "internal/relay", "internal/statuspage", "internal/worker"}
+var adminPackages = []string{"internal/process", "internal/relay", "internal/statuspage", "internal/worker"}
 
 // endpoint is a method and a path of the admin API.
 type endpoint struct{ section, method, path string }

@@ -132,6 +132,25 @@ func TestPackagesImportOnlyTheirFloorAndLowerOnes(t *testing.T) {
 	}
 }
 
+// private are folders whose packages only their own process and its command may import. Each is
+// a prefix of an import path.
+var private = map[string][]string{
+	"internal/relay/":  {"internal/relay", "internal/command", "internal/e2e"},
+	"internal/worker/": {"internal/worker", "internal/command", "internal/e2e"},
+}
+
+func TestPackagesInsideAProcessAreImportedByThatProcessOnly(t *testing.T) {
+	for dir, imports := range packages(t) {
+		for _, of := range imports {
+			for folder, users := range private {
+				if strings.HasPrefix(of, folder) && !slices.ContainsFunc(users, func(user string) bool { return dir == user || strings.HasPrefix(dir, user+"/") }) {
+					t.Errorf("%s imports %s: what others use does not belong into %s", dir, of, folder)
+				}
+			}
+		}
+	}
+}
+
 // declared are the functions, methods (T.m) and types of a Go file.
 func declared(file string) (names []string, err error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, filepath.FromSlash(file)), nil, 0)

@@ -194,8 +194,8 @@ func (r *tools) judge(words []string, whole bool) error {
 	if len(words) == 0 {
 		return nil
 	}
-	for i, word := range words { // docker exec NAME /relay plan SERVICE
-		if i > 0 && (word == "/relay" || word == "/worker") {
+	for i, word := range words { // docker exec NAME /relay plan SERVICE, systemd-run -p A=B ringway-relay config validate
+		if i > 0 && (word == "/relay" || word == "/worker" || words[0] == "systemd-run" && strings.HasPrefix(word, "ringway-")) {
 			return r.judge(words[i:], whole)
 		}
 	}

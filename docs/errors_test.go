@@ -22,7 +22,7 @@ import (
 
 // statusNames are those of net/http that answers of a relay's own have.
 var statusNames = map[string]int{
-	"StatusBadRequest": http.StatusBadRequest, "StatusMethodNotAllowed": http.StatusMethodNotAllowed, "StatusNotFound": http.StatusNotFound, "StatusBadGateway": http.StatusBadGateway,
+	"StatusBadRequest": http.StatusBadRequest, "StatusMethodNotAllowed": http.StatusMethodNotAllowed, "StatusForbidden": http.StatusForbidden, "StatusNotFound": http.StatusNotFound, "StatusBadGateway": http.StatusBadGateway,
 	"StatusServiceUnavailable": http.StatusServiceUnavailable, "StatusGatewayTimeout": http.StatusGatewayTimeout,
 	"StatusTooManyRequests": http.StatusTooManyRequests, "StatusMisdirectedRequest": http.StatusMisdirectedRequest,
 }
@@ -113,7 +113,7 @@ func TestTheErrorsPageHasEveryCodeWithItsStatus(t *testing.T) {
 }
 
 func TestTheErrorsPageHasEveryCodeOfTheAdminAPI(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(repository, "internal", "node", "access.go"))
+	source, err := os.ReadFile(filepath.Join(repository, "internal", "process", "access.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func TestWhatTheRaceDetectorChangesIsAlsoRunWithoutIt(t *testing.T) {
 		t.Fatalf("the Makefile has %d of the variables unraced and changed", len(without))
 	}
 	isRunWithout := regexp.MustCompile(strings.Join(without, "|"))
-	changes := regexp.MustCompile(`(?m)^//go:build .*!race\b|\bhistory\.Raced\b|"github.com/ringway/ringway/internal/proxy/socket"`)
+	changes := regexp.MustCompile(`(?m)^//go:build .*!race\b|\bclusterscript\.Raced\b|"github.com/ringway/ringway/internal/proxy/socket"`)
 	found := map[string]bool{}
 	err = filepath.WalkDir(repository, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/requestlog"
+	"github.com/ringway/ringway/internal/requestlog"
 )
 
 func TestTheRequestLogPageHasEveryFieldAndItsLineNoOther(t *testing.T) {

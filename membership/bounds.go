@@ -97,7 +97,7 @@ func (x *exchanges) announced() int { return announcedFactor * x.states }
 // place is that of one open stream.
 type place struct {
 	all    *exchanges
-	of     *exchanging
+	node   *exchanging
 	turn   bool
 	weight int64 // of the room
 	closed bool
@@ -107,16 +107,16 @@ type place struct {
 func (x *exchanges) open(id string) *place {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	of := x.nodes[id]
-	if of == nil {
-		of = &exchanging{turn: make(chan struct{}, 1), states: rate.NewLimiter(rate.Limit(float64(x.announced())/60), x.announced())}
-		x.nodes[id] = of
+	node := x.nodes[id]
+	if node == nil {
+		node = &exchanging{turn: make(chan struct{}, 1), states: rate.NewLimiter(rate.Limit(float64(x.announced())/60), x.announced())}
+		x.nodes[id] = node
 	}
-	if of.streams >= streamsPerNode {
+	if node.streams >= streamsPerNode {
 		return nil
 	}
-	of.streams++
-	return &place{all: x, of: of}
+	node.streams++
+	return &place{all: x, node: node}
 }
 
 // take waits until this exchange is the only one of its node and there is room for its states, in
@@ -127,12 +127,12 @@ func (p *place) take(states int) bool {
 	ctx, cancel := context.WithTimeout(p.all.ctx, exchangeWait)
 	defer cancel()
 	select {
-	case p.of.turn <- struct{}{}:
+	case p.node.turn <- struct{}{}:
 		p.turn = true
 	case <-ctx.Done():
 		return false
 	}
-	if !p.of.states.AllowN(time.Now(), states) {
+	if !p.node.states.AllowN(time.Now(), states) {
 		return false
 	}
 	weight := min(int64(states+p.all.own()), int64(2*fullExchanges*p.all.states))
@@ -151,10 +151,10 @@ func (p *place) close() {
 	p.closed = true
 	p.all.room.Release(p.weight)
 	if p.turn {
-		<-p.of.turn
+		<-p.node.turn
 	}
 	p.all.mu.Lock()
-	p.of.streams--
+	p.node.streams--
 	p.all.mu.Unlock()
 }
 
@@ -162,8 +162,8 @@ func (p *place) close() {
 func (x *exchanges) sweep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for id, of := range x.nodes {
-		if of.streams == 0 && int(of.states.Tokens()) >= of.states.Burst() {
+	for id, node := range x.nodes {
+		if node.streams == 0 && int(node.states.Tokens()) >= node.states.Burst() {
 			delete(x.nodes, id)
 		}
 	}

@@ -66,7 +66,7 @@ func TestANodeHasTheInstancesOfItsLastTwoBoots(t *testing.T) {
 			name := instanceName("n", epoch)
 			at := slices.IndexFunc(want, func(k known) bool { return k.epoch == epoch })
 			if gone := rapid.Bool().Draw(t, "gone"); gone || at >= 0 {
-				p.noteGone(name, gone)
+				p.recordGone(name, gone)
 				if at >= 0 {
 					want[at].gone = gone
 				}
@@ -146,7 +146,7 @@ func TestMemberlistEndsAnInstanceThatALaterBootDisplaces(t *testing.T) {
 			t.Errorf("repeated: %v", got)
 		}
 		to.delivered = nil
-		to.proofs.noteGone(first.Node, true)
+		to.proofs.recordGone(first.Node, true)
 		to.sweep()
 		if got := to.deaths(t); len(got) != 0 || len(to.proofs.ending) != 0 {
 			t.Errorf("the instance is gone and ends again: %v", got)
@@ -289,17 +289,17 @@ func TestHandshakesOfOneCertificateTakeNoSessionOfAnother(t *testing.T) {
 func TestNoticesOfOneNodeTakeNoPlaceOfAnother(t *testing.T) {
 	to := newWire(t).member("to", func(c *Config) { c.MaxMembers = 10 })
 	for epoch := range uint64(100) {
-		to.noteLeave("thief", epoch)
+		to.recordLeave("thief", epoch)
 	}
-	to.noteLeave("thief", 99) // again
-	to.noteLeave("honest", 1)
+	to.recordLeave("thief", 99) // again
+	to.recordLeave("honest", 1)
 	for instance, left := range map[string]bool{"thief.97": false, "thief.98": true, "thief.99": true, "honest.1": true, "honest.2": false} {
 		if got := to.hasLeft(instance); got != left {
 			t.Errorf("%s has left: %v", instance, got)
 		}
 	}
 	for n := range 100 {
-		to.noteLeave(fmt.Sprint("n", n), 1)
+		to.recordLeave(fmt.Sprint("n", n), 1)
 	}
 	if len(to.leaves) != 20 || to.dropped(dropTooMany) != 98+82 {
 		t.Errorf("notices of %d nodes, %d dropped", len(to.leaves), to.dropped(dropTooMany))
@@ -387,7 +387,7 @@ func TestAJoinerGetsAllCertificatesAtTheFirstQuestion(t *testing.T) {
 		}
 		rounds := 0
 		for ; len(joiner.requested) > 0 && rounds < 100; rounds++ {
-			next, _ := joiner.ask()
+			next, _ := joiner.sendRequests()
 			time.Sleep(min(next, 10*time.Millisecond))
 			for key := range joiner.requested { // as release does for those that are known
 				if _, err := joiner.proofs.certificate(key); err == nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// DefaultMaxMembers limits the members of a node: twice the size of the largest fleet
-// measured.
-const DefaultMaxMembers = 20_000
+// DefaultMaxMembers limits the members of a node: 20,000 workers and 300 relays, and a fifth more
+// for those that restart under another id.
+const DefaultMaxMembers = 25_000
 
 // DefaultGossipPort is the port of a seed without one.
 const DefaultGossipPort = 7400

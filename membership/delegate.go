@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
@@ -33,6 +34,9 @@ type delegate struct {
 	logger     *slog.Logger
 	conflicts  atomic.Uint64
 	limit      int // most members
+	// refusing is true from the first member that the limit refuses until there is room again.
+	refusing   atomic.Bool
+	refusalLog time.Time // of the newest log line about it; under memberlist's lock
 
 	// placeholder is the instance that keeps memberlist's queue occupied. It joins and dies
 	// while placing is true, under memberlist's lock; placed receives a value for each.
@@ -85,6 +89,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	}
 	if d.full(n.Name) {
 		d.metrics.refused(inbound, fieldTooMany)
+		d.reportFull()
 		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
 	if d.proofs != nil {
@@ -121,6 +126,24 @@ func (d *delegate) full(instance string) bool {
 	return d.nodes[nodeOf(instance)] == 0 && len(d.nodes) >= d.limit
 }
 
+// fullQuiet is how long after a log line about the limit another one is not written, while
+// members come and go at the limit.
+const fullQuiet = 10 * time.Minute
+
+// reportFull says once that the limit is reached: from now on the members that this node sees
+// are an arbitrary part of the cluster.
+func (d *delegate) reportFull() {
+	if d.refusing.Swap(true) {
+		return
+	}
+	d.metrics.full.Set(1)
+	if time.Since(d.refusalLog) < fullQuiet {
+		return
+	}
+	d.refusalLog = time.Now()
+	d.logger.Error("the limit on members is reached: this member refuses more, and sees only a part of the cluster: raise --max-members on all members", "max_members", d.limit)
+}
+
 // alive records whether memberlist sees an instance alive.
 func (d *delegate) alive(instance string, alive bool) {
 	if _, known := d.living[instance]; known == alive {
@@ -135,9 +158,12 @@ func (d *delegate) alive(instance string, alive bool) {
 		if d.nodes[id]--; d.nodes[id] == 0 {
 			delete(d.nodes, id)
 		}
+		if !d.full(instance) && d.refusing.Swap(false) {
+			d.metrics.full.Set(0)
+		}
 	}
 	if d.proofs != nil {
-		d.proofs.noteGone(instance, !alive)
+		d.proofs.recordGone(instance, !alive)
 	}
 }
 

@@ -52,9 +52,9 @@ type doubts struct {
 // doubtKey is an author and a subject; without a subject it stands for all.
 type doubtKey struct{ author, subject string }
 
-// judgeDoubt decides what memberlist receives of a doubt: the kind of message, with the
+// checkDoubt decides what memberlist receives of a doubt: the kind of message, with the
 // incarnation that it sets in d; or nothing, with the reason.
-func (g *guard) judgeDoubt(kind byte, d *doubtMessage, by announcer) (as byte, reason string) {
+func (g *guard) checkDoubt(kind byte, d *doubtMessage, by announcer) (as byte, reason string) {
 	goodbye := kind == messageDead && d.From == d.Node
 	limit, proven, all := g.proofs.signedUpTo(d.Node)
 	if d.Node == g.self {

@@ -312,7 +312,7 @@ func TestWhatAMemberSaysAboutItselfLeavesSignedForItsIncarnation(t *testing.T) {
 		// What was not signed for an incarnation counts nowhere, should it ever leave.
 		a := own(1)
 		a.Incarnation = unstated
-		if reason := to.judgeAlive(a, announcer{"from", from.addr}); reason == "" {
+		if reason := to.checkAlive(a, announcer{"from", from.addr}); reason == "" {
 			t.Error("metadata without a signature counts")
 		}
 		// The echo of its own announcement tells memberlist nothing, and it must not answer.

@@ -110,8 +110,8 @@ func (n *Node) confirmRival(ctx context.Context, m Member) {
 		"id", m.ID, "other", m.GossipAddr, "other_epoch", m.Epoch)
 }
 
-// noteOutdated publishes the superseded instances for other goroutines.
-func (n *Node) noteOutdated(state *table) {
+// publishOutdated publishes the superseded instances for other goroutines.
+func (n *Node) publishOutdated(state *table) {
 	if old := n.outdated.Load(); len(state.outdated) == 0 && (old == nil || len(*old) == 0) {
 		return
 	}

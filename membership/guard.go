@@ -125,12 +125,14 @@ const (
 	parkedTicks = uint64(5 * time.Second / time.Microsecond)
 )
 
-func newGuard(cfg Config, p *proofs, m *metrics) *guard {
+// newGuard returns the guard of a node. ctx ends with the node, and with it the waits of exchanges.
+func newGuard(ctx context.Context, cfg Config, m *metrics) *guard {
+	p := newProofs(cfg)
 	return &guard{
 		proofs: p, keyring: cfg.Keyring, booted: time.Now(), metrics: m,
 		header:    labelHeader(cfg.label()),
 		limits:    guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
-		exchanges: newExchanges(context.Background(), cfg.MaxMembers, p.count),
+		exchanges: newExchanges(ctx, cfg.MaxMembers, p.count),
 		handle:    &codec.MsgpackHandle{},
 		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
 		wake: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
@@ -281,9 +283,12 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	s := g.sessions[id]
 	verdict := sessionUnknown
 	if s != nil {
-		verdict = s.judge(tick, g.elapsed(), waited)
+		verdict = s.checkReplay(tick, g.elapsed(), waited)
 	}
 	g.mu.Unlock()
+	// Replays are refused before the signature is checked, because that check is the costly part.
+	// The tick is recorded only after it: else a forged packet would use up the tick of
+	// an honest one.
 	switch verdict {
 	case sessionReplayed:
 		return dropReplayed
@@ -298,7 +303,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 		return dropSignature
 	}
 	g.mu.Lock()
-	fresh := s.note(tick, g.elapsed())
+	fresh := s.record(tick, g.elapsed())
 	g.mu.Unlock()
 	if !fresh {
 		return dropReplayed
@@ -310,7 +315,11 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	return ""
 }
 
-// session holds the ticks received from one sender.
+// session holds the ticks received from one sender, as the window of IPsec against replays does
+// (RFC 4303, 3.4.3): what is newer than floor and not among recent is new. Ticks are times and not
+// consecutive numbers, so the window is a list and not a bitmap. Unlike IPsec a session also
+// refuses what is late: a packet that was held back is new by its tick, but what it reports about
+// other members is not true any more.
 type session struct {
 	// fastest is the smallest difference between this node's time and the sender's ticks:
 	// that of the packet with the shortest delay.
@@ -337,9 +346,9 @@ func offset(tick uint64, now time.Duration) time.Duration {
 	return now - time.Duration(min(tick, 1<<53))*time.Microsecond
 }
 
-// judge decides whether a tick can be of a packet that was sent recently. It changes nothing,
+// checkReplay decides whether a tick can be of a packet that was sent recently. It changes nothing,
 // because the signature is checked later.
-func (s *session) judge(tick uint64, now time.Duration, waited bool) sessionVerdict {
+func (s *session) checkReplay(tick uint64, now time.Duration, waited bool) sessionVerdict {
 	_, seen := slices.BinarySearch(s.recent, tick)
 	delay := offset(tick, now) - s.fastest
 	limit := maxDelay
@@ -355,8 +364,8 @@ func (s *session) judge(tick uint64, now time.Duration, waited bool) sessionVerd
 	return sessionFresh
 }
 
-// note records a tick and reports false if it was already known.
-func (s *session) note(tick uint64, now time.Duration) bool {
+// record stores a tick and reports false if it was already known.
+func (s *session) record(tick uint64, now time.Duration) bool {
 	at, seen := slices.BinarySearch(s.recent, tick)
 	if seen || tick <= s.floor {
 		return false

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -59,7 +60,7 @@ func (w *wire) member(id string, change func(*Config)) *guarded {
 		}
 		cfg.Identity = source
 	}
-	m := &guarded{cfg: cfg, guard: newGuard(cfg, newProofs(cfg), newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }))}
+	m := &guarded{cfg: cfg, guard: newGuard(context.Background(), cfg, newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }))}
 	m.epoch = uint64(time.Now().UnixMilli())
 	m.self = instanceName(id, m.epoch)
 	m.addr = fmt.Sprintf("10.0.0.%d:7400", len(w.guards)+1)
@@ -124,9 +125,9 @@ func (w *wire) acquainted(a, b *guarded) {
 	w.t.Helper()
 	ping := []byte{messagePing, 0x80}
 	b.receive(a.wrapped(w.t, ping, b.addr), a.addr)
-	b.ask()
+	b.sendRequests()
 	a.receive(b.wrapped(w.t, ping, a.addr), b.addr)
-	a.ask()
+	a.sendRequests()
 	if len(a.delivered) != 1 || len(b.delivered) != 1 {
 		w.t.Fatalf("not acquainted: %d and %d packets came through", len(a.delivered), len(b.delivered))
 	}
@@ -148,7 +149,7 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 				if len(b.delivered) != 0 {
 					t.Fatal("a packet of an unknown sender came through")
 				}
-				if next, _ := b.ask(); next <= 0 {
+				if next, _ := b.sendRequests(); next <= 0 {
 					t.Errorf("next question in %v", next)
 				}
 				if len(b.delivered) != 1 || !bytes.Equal(b.delivered[0], payload) {
@@ -218,7 +219,7 @@ func TestADelayedPacketCountsNoMore(t *testing.T) {
 		held := a.wrapped(t, []byte{messageUser, 1}, b.addr)
 		time.Sleep(maxDelay + time.Second)
 		b.receive(held, a.addr)
-		b.ask() // a lives and answers; the packet stays old
+		b.sendRequests() // a lives and answers; the packet stays old
 		if len(b.delivered) != 0 || b.dropped(dropStale) != 1 {
 			t.Errorf("%d delivered, %d dropped as stale", len(b.delivered), b.dropped(dropStale))
 		}
@@ -243,7 +244,7 @@ func TestARecordingOfADeadMemberBringsNothingBackAtARestartedOne(t *testing.T) {
 		restarted.receive(recorded, a.addr)
 		for range requestAttempts + 1 {
 			for _, m := range []*guarded{b, restarted} {
-				m.ask()
+				m.sendRequests()
 			}
 			time.Sleep(maxRequestInterval)
 		}
@@ -266,7 +267,7 @@ func TestAClockThatDriftsCostsAQuestionAndNoPacket(t *testing.T) {
 		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.Identity.Chain()[0]), a.epoch}].floor = 0
 		time.Sleep(2 * time.Hour)
 		b.receive(a.wrapped(t, []byte{messageUser, 1}, b.addr), a.addr)
-		b.ask()
+		b.sendRequests()
 		if len(b.delivered) != 1 {
 			t.Errorf("%d delivered after the question", len(b.delivered))
 		}
@@ -340,7 +341,7 @@ func TestTheCertificateOfAThirdMemberIsRequestedFromItsAnnouncer(t *testing.T) {
 		if len(to.delivered) != 0 || !strings.Contains(fmt.Sprint(to.proofs.list()), "third") {
 			t.Fatalf("before the certificate is known: %d delivered, listed %v", len(to.delivered), to.proofs.list())
 		}
-		to.ask()
+		to.sendRequests()
 		if len(to.delivered) != 1 || !bytes.Equal(to.delivered[0], news) {
 			t.Fatalf("after: %x", to.delivered)
 		}
@@ -385,7 +386,7 @@ func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
 			t.Errorf("%d questions, %d packets, %d sessions", len(b.requested), b.packets, len(b.sessions))
 		}
 		for range 10_000 {
-			next, _ := b.ask()
+			next, _ := b.sendRequests()
 			if time.Sleep(next); len(b.requested) == 0 {
 				break
 			}

@@ -138,9 +138,9 @@ func (r *fieldReader) uint64() uint64 {
 
 func (r *fieldReader) string() string { return string(r.take(int(r.byte()))) }
 
-// judge compares the peer's hello with this one. It returns a refusal with the first field
+// compare compares the peer's hello with this one. It returns a refusal with the first field
 // that differs, or nil.
-func (h hello) judge(other hello, complete bool) *RefusalError {
+func (h hello) compare(other hello, complete bool) *RefusalError {
 	refuse := func(field, ours, theirs string) *RefusalError {
 		return &RefusalError{Field: field, Ours: ours, Theirs: theirs, Node: other.id}
 	}
@@ -282,7 +282,7 @@ func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
-	if refusal := cmp.Or(h.judge(other, complete), other.checkCertificate(h.claims), h.agreed(protocol, other.id)); refusal != nil {
+	if refusal := cmp.Or(h.compare(other, complete), other.checkCertificate(h.claims), h.agreed(protocol, other.id)); refusal != nil {
 		return Peer{}, refusal.at(conn)
 	}
 	if verdict != 0 {
@@ -311,7 +311,7 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 		return Peer{}, "", fmt.Errorf("read hello of %s: %w", conn.RemoteAddr(), err)
 	}
 	h.protocol = other.protocol
-	refusal := cmp.Or(h.judge(other, complete), other.checkCertificate(h.claims), h.agreed(other.protocol, other.id))
+	refusal := cmp.Or(h.compare(other, complete), other.checkCertificate(h.claims), h.agreed(other.protocol, other.id))
 	if refusal == nil && !serves(other.protocol) {
 		refusal = &RefusalError{Field: fieldProtocol, Ours: "one that this member serves", Theirs: other.protocol, Node: other.id}
 	}

@@ -38,7 +38,7 @@ func TestAForeignClusterIsReportedBeforeAnyOtherDifferenceOfItsHello(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusal := ours().judge(h, complete)
+	refusal := ours().compare(h, complete)
 	if refusal == nil || refusal.Field != fieldCluster || refusal.Theirs != "prod" {
 		t.Fatalf("got %v, want a cluster refusal", refusal)
 	}
@@ -167,7 +167,7 @@ func FuzzHello(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ours().judge(h, complete)
+		ours().compare(h, complete)
 		if !complete {
 			return
 		}

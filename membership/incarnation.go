@@ -145,8 +145,8 @@ func (c *inspected) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// judgeStatement returns why an announcement with proven metadata does not count; "" if it does.
-func (g *guard) judgeStatement(a aliveMessage, m metadata) (reason string) {
+// checkIncarnation returns why an announcement with proven metadata does not count; "" if it does.
+func (g *guard) checkIncarnation(a aliveMessage, m metadata) (reason string) {
 	newest, _, _ := g.proofs.signedUpTo(a.Node)
 	switch {
 	case m.Incarnation < newest:
@@ -157,11 +157,11 @@ func (g *guard) judgeStatement(a aliveMessage, m metadata) (reason string) {
 	return ""
 }
 
-// judgeOwn returns what prevents that memberlist receives an announcement of this node by another
+// checkOwn returns what prevents that memberlist receives an announcement of this node by another
 // one: it would answer with a higher incarnation, because it has the metadata without the
 // signature. At another address it is a process with the same name and certificate, which
 // memberlist reports.
-func (g *guard) judgeOwn(a aliveMessage) (reason string) {
+func (g *guard) checkOwn(a aliveMessage) (reason string) {
 	addr := addrPort(a.Addr, a.Port)
 	if addr == g.addr {
 		if a.Incarnation > g.own.signedUpTo() {
@@ -170,7 +170,7 @@ func (g *guard) judgeOwn(a aliveMessage) (reason string) {
 		return dropIdle
 	}
 	_, _ = g.proofs.learn(g.proofs.source.Chain()) // if it is refused, so is the announcement
-	if _, err := g.proofs.judge(announced{name: a.Node, addr: addr, metadata: a.Meta}); err != nil {
+	if _, err := g.proofs.verifyInstance(announced{name: a.Node, addr: addr, metadata: a.Meta}); err != nil {
 		return dropUnproven
 	}
 	return ""

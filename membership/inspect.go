@@ -118,8 +118,8 @@ type signedLeave struct {
 	at    time.Duration
 }
 
-// noteLeave records a signed leave notice, and forgets the oldest of its author that is too many.
-func (g *guard) noteLeave(id string, epoch uint64) {
+// recordLeave records a signed leave notice, and forgets the oldest of its author that is too many.
+func (g *guard) recordLeave(id string, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	notices := slices.DeleteFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
@@ -171,16 +171,16 @@ func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, 
 			break
 		}
 		var kind byte
-		if kind, reason = g.judgeDoubt(message[0], &d, by); reason == "" {
-			judged := encodeMessage(kind, &d)
-			return judged, bytes.Equal(judged, message)
+		if kind, reason = g.checkDoubt(message[0], &d, by); reason == "" {
+			checked := encodeMessage(kind, &d)
+			return checked, bytes.Equal(checked, message)
 		}
 	case messageAlive:
 		var a aliveMessage
 		if g.decode(message[1:], &a) != nil {
 			reason = dropMessageFormat
 		} else {
-			reason = g.judgeAlive(a, by)
+			reason = g.checkAlive(a, by)
 		}
 	case messageCompound:
 		if inside {
@@ -205,17 +205,17 @@ func (g *guard) refuse(reason string) {
 	}
 }
 
-// judgeState returns why memberlist must not receive a state; "" if it may. memberlist takes the
+// checkState returns why memberlist must not receive a state; "" if it may. memberlist takes the
 // states that are neither alive nor left as suspicions.
-func (g *guard) judgeState(s *pushPullState, by announcer) (reason string) {
+func (g *guard) checkState(s *pushPullState, by announcer) (reason string) {
 	if s.State == stateAlive {
-		return g.judgeAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
+		return g.checkAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
 	}
 	kind, d := byte(messageSuspect), doubtMessage{Incarnation: s.Incarnation, Node: s.Name, From: by.id}
 	if s.State == stateLeft {
 		kind, d.From = messageDead, s.Name
 	}
-	_, reason = g.judgeDoubt(kind, &d, by)
+	_, reason = g.checkDoubt(kind, &d, by)
 	s.Incarnation = d.Incarnation
 	return reason
 }
@@ -234,8 +234,8 @@ func tooLong(name string, addr []byte, versions []uint8) bool {
 	return len(name) > longest || len(addr) > net.IPv6len || len(versions) > 6
 }
 
-// judgeAlive returns why memberlist must not receive an alive message; "" if it may.
-func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
+// checkAlive returns why memberlist must not receive an alive message; "" if it may.
+func (g *guard) checkAlive(a aliveMessage, by announcer) (reason string) {
 	if !g.incarnationAllowed(a.Node, a.Incarnation) {
 		return dropIncarnation
 	}
@@ -243,13 +243,13 @@ func (g *guard) judgeAlive(a aliveMessage, by announcer) (reason string) {
 		return dropMessageFormat
 	}
 	if a.Node == g.self {
-		return g.judgeOwn(a)
+		return g.checkOwn(a)
 	}
 	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta, incarnation: a.Incarnation}
 	m, err := g.proofs.prove(t)
 	if err == nil {
 		g.endDisplaced(false)
-		return g.judgeStatement(a, m)
+		return g.checkIncarnation(a, m)
 	}
 	var unproven *unprovenError
 	if errors.As(err, &unproven) {
@@ -437,9 +437,9 @@ func (c *inspected) exchange() error {
 			g.metrics.packetDropped(dropMessageFormat)
 			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
 		}
-		reason := kept.judge(&s)
+		reason := kept.checkRoom(&s)
 		if reason == "" {
-			reason = g.judgeState(&s, c.by)
+			reason = g.checkState(&s, c.by)
 		}
 		if reason != "" {
 			g.refuse(reason)
@@ -467,9 +467,9 @@ type keptStates struct {
 	others int                 // how many that do not live still have room
 }
 
-// judge returns why a state has no room; "" if it has. Of an instance that does not live
-// memberlist uses no metadata, so judge removes them.
-func (k *keptStates) judge(s *pushPullState) (reason string) {
+// checkRoom returns why a state has no room; "" if it has. Of an instance that does not live
+// memberlist uses no metadata, so checkRoom removes them.
+func (k *keptStates) checkRoom(s *pushPullState) (reason string) {
 	if len(s.Meta) > memberlist.MetaMaxSize {
 		return dropMetadata
 	}

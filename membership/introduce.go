@@ -225,7 +225,7 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 			}
 		case <-retry.C:
 		}
-		next, dial := g.ask()
+		next, dial := g.sendRequests()
 		for _, addr := range dial {
 			greet(addr)
 		}
@@ -233,9 +233,9 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 	}
 }
 
-// ask sends the requests that are due. It returns when the next ones are due, and the
+// sendRequests sends the requests that are due. It returns when the next ones are due, and the
 // addresses to which a stream should be opened.
-func (g *guard) ask() (next time.Duration, dial []string) {
+func (g *guard) sendRequests() (next time.Duration, dial []string) {
 	questions := make(map[string][]byte)
 	now := g.elapsed()
 	g.mu.Lock()

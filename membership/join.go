@@ -41,6 +41,9 @@ type Status struct {
 	// Err is the last failure to join while Joined is false. It is, or wraps, a
 	// *RefusalError if a seed refused this node.
 	Err error
+	// Full is true while Config.MaxMembers refuses members: the snapshots are then an arbitrary
+	// part of the cluster.
+	Full bool
 }
 
 // statusBoard holds the Status and wakes callers that wait for Joined.
@@ -76,8 +79,12 @@ func (b *statusBoard) channel() chan struct{} {
 	return b.joined
 }
 
-// Status reports whether the cluster was found, and if not, why.
-func (n *Node) Status() Status { return n.status.get() }
+// Status reports whether the cluster was found, and if not, why, and whether all of it is seen.
+func (n *Node) Status() Status {
+	s := n.status.get()
+	s.Full = n.delegate.refusing.Load()
+	return s
+}
 
 // WaitReady returns when another member was reached, and immediately if no other seed than
 // this node itself is configured. It waits until ctx ends; its error then contains the last

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -26,18 +26,20 @@ type metrics struct {
 	snapshots  prometheus.Counter
 	problems   prometheus.Counter
 	degraded   prometheus.Gauge
+	full       prometheus.Gauge
 	unproven   *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &metrics{
 		members:   f.GaugeVec("ringway_membership_members", "Live members in the newest snapshot, this node included, by role.", "role"),
 		events:    f.CounterVec("ringway_membership_events_total", "Members that joined, left, failed, were superseded by a newer instance of the same id, changed, or lost their proof (unproven): their certificate expired or was denied; outdated is gossip about an instance older than the known one.", "event"),
-		refusals:  f.CounterVec("ringway_membership_refusals_total", "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections.", "direction", "reason"),
+		refusals:  f.CounterVec("ringway_membership_refusals_total", "Streams refused in the hello, by direction and the field that differed, and members refused by their metadata; timeout, too_many and too_many_from_source: closed before the peer had identified itself, because of a timeout or to make room for newer connections; too_fast_from_source: its address began more TLS handshakes per second than one address may.", "direction", "reason"),
 		dropped:   f.CounterVec("ringway_membership_packets_dropped_total", "Gossip packets and messages dropped before they were used, by reason; too_many_streams, too_many_exchanges and too_many_sessions: one certificate had more than its share; short_question: a question for certificates was shorter than a third of the answers.", "reason"),
 		joins:     f.CounterVec("ringway_membership_joins_total", "Attempts to join through a seed or a lost member, by result.", "result"),
 		degraded:  f.Gauge("ringway_membership_degraded", "1 while the newest snapshot is degraded: this node may be cut off and keeps its peers."),
+		full:      f.Gauge("ringway_membership_full", "1 while --max-members is reached and more members are refused: this node sees an arbitrary part of the cluster."),
 		snapshots: f.Counter("ringway_membership_snapshots_total", "Snapshots published."),
 		unproven:  f.CounterVec("ringway_membership_unproven_total", "Gossip about instances that was ignored because it is not proven, by reason; superseded: of an instance older than two later boots of its node, or the end of one that a third boot displaced; too_many_boots: its node started too often in a minute. Only with certificates.", "reason"),
 		problems:  f.Counter("ringway_membership_gossip_problems_total", "Warnings and errors that memberlist logged."),
@@ -54,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, queued func() float64) *metrics {
 // initialise creates every series of the counters at 0, because rate() misses the first event of
 // a series that begins with 1.
 func (m *metrics) initialise() {
-	series.StartAtZero(m.events, eventNames...)
+	metric.StartAtZero(m.events, eventNames...)
 	for _, direction := range []string{inbound, outbound} {
 		for _, field := range refusalFields {
 			m.refusals.WithLabelValues(direction, reasonOf(field))
@@ -63,12 +65,12 @@ func (m *metrics) initialise() {
 			m.refusals.WithLabelValues(direction, string(reason))
 		}
 	}
-	series.StartAtZero(m.unproven, unprovenReasons...)
+	metric.StartAtZero(m.unproven, unprovenReasons...)
 	for _, reason := range handshake.PendingReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
-	series.StartAtZero(m.dropped, dropReasons...)
-	series.StartAtZero(m.joins, joinOK, joinRefused, joinFailed)
+	metric.StartAtZero(m.dropped, dropReasons...)
+	metric.StartAtZero(m.joins, joinOK, joinRefused, joinFailed)
 }
 
 // eventNames are the events that the table and the proofs report.

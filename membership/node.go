@@ -1,17 +1,12 @@
 package membership
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"math/bits"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,20 +15,14 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/ringway/ringway/internal/discovery"
-	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/loglimit"
-	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 const (
 	// maxBroadcast is the largest payload of Broadcast: what fits into an encrypted packet
 	// with the longest label.
 	maxBroadcast = 1200
-	// topicLeave carries announcements of members that are about to leave. Users of this
-	// package may use the topics from 16 on.
-	topicLeave byte = 1
-	// topicStay carries the answer of a member that receives a false announcement that it leaves.
-	topicStay byte = 2
 	// firstTopic is the first topic that HandleGossip and Broadcast accept.
 	firstTopic byte = 16
 	// How memberlist detects dead members: one probe per probeInterval, then a suspicion of
@@ -48,17 +37,6 @@ const (
 	// runs.
 	gossipInterval = 200 * time.Millisecond
 	gossipNodes    = 6
-	// judgeInterval is how often certificates are checked again, because they can expire.
-	judgeInterval = 5 * time.Second
-	// updateTimeout limits the wait until the gossip about new metadata is sent.
-	updateTimeout = 2 * time.Second
-	// intervalPerMember is the default of PublishInterval, for each member: see there.
-	intervalPerMember = 5 * time.Microsecond
-	// firstInterval is that of a node that starts: the first members come together, and a
-	// consumer that chooses among them must not get only the first one.
-	firstInterval = 50 * time.Millisecond
-	// tickInterval is how often the table is checked while time alone can change it.
-	tickInterval = time.Second
 )
 
 // Node is this process as a member of the cluster.
@@ -90,7 +68,7 @@ type Node struct {
 	proofs *proofs
 	guard  *guard
 
-	snapshots latest.Value[Snapshot]
+	snapshots publish.Value[Snapshot]
 	status    statusBoard
 	alive     atomic.Int64 // number of members, for the queue, which must not call memberlist
 	probes    probeMonitor
@@ -103,27 +81,6 @@ type Node struct {
 	state   sync.Mutex // guards started and closed
 	started bool
 	closed  bool
-}
-
-// leaveNotice announces that an instance is about to leave, or, as an answer to a notice that it
-// did not send, that it stays.
-type leaveNotice struct {
-	id        string
-	epoch     uint64
-	stay      bool
-	signature []byte // after the payload; empty without certificates
-}
-
-func (l leaveNotice) payload() []byte {
-	return appendString(binary.BigEndian.AppendUint64(nil, l.epoch), l.id)
-}
-
-// topic returns the topic of the notice and the kind of statement that its signature covers.
-func (l leaveNotice) topic() (byte, Statement) {
-	if l.stay {
-		return topicStay, statementStay
-	}
-	return topicLeave, statementLeave
 }
 
 // Config returns the configuration of the node, with its defaults. What it refers to is shared
@@ -197,44 +154,11 @@ func New(cfg Config) (*Node, error) {
 
 // secure makes the node sign its gossip and accept only signed gossip.
 func (n *Node) secure() {
-	n.proofs = newProofs(n.cfg)
-	n.guard = newGuard(n.cfg, n.proofs, n.metrics)
+	n.guard = newGuard(n.transport.ctx, n.cfg, n.metrics)
+	n.proofs = n.guard.proofs
 	n.guard.self, n.guard.epoch, n.guard.addr, n.guard.probed = n.delegate.self, n.epoch, n.Addr(), n.probed
 	n.guard.send, n.guard.deliver = n.transport.sendRaw, n.transport.deliver
-	n.guard.exchanges.ctx = n.transport.ctx
 	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
-}
-
-// describe makes this node gossip its metadata.
-func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
-
-// setMetadata encodes the metadata that this node gossips. With certificates it ends in place of a
-// signature with the certificate's id only: the guard signs it together with the incarnation.
-func (n *Node) setMetadata(m metadata) error {
-	signature := 0
-	if n.proofs != nil {
-		m.GossipAddr, m.Incarnation, signature = n.Addr(), unstated, MaxSignature
-	}
-	meta, err := m.encode(signature)
-	if err != nil {
-		return err
-	}
-	if n.proofs != nil {
-		key := identity.KeyID(n.cfg.Identity.Chain()[0])
-		meta = append(append(meta, key[:]...), make([]byte, signatureSize)...)
-	}
-	n.delegate.meta.Store(&meta)
-	return nil
-}
-
-func (n *Node) metadata() metadata {
-	return metadata{
-		Format: metadataFormat, Cluster: n.cfg.Cluster, Environment: n.cfg.Environment,
-		ID: n.cfg.ID, Epoch: n.epoch, Role: string(n.cfg.Role),
-		Datacenter: n.cfg.Datacenter, Region: n.cfg.Region,
-		ForwardAddr: n.cfg.ForwardAddr, AdminAddr: n.cfg.AdminAddr, Version: n.cfg.Version,
-		Draining: n.draining.Load(),
-	}
 }
 
 // Addr returns the IP:port at which other members reach this node's gossip.
@@ -327,224 +251,6 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	return c
 }
 
-// loop owns the table. It is the only writer of snapshots.
-func (n *Node) loop(ctx context.Context, state *table) {
-	var tick <-chan time.Time  // set while time can change the table
-	var judge <-chan time.Time // with certificates, which can expire
-	pacer, unpublished := latest.NewPacer(), false
-	pacer.Begin(cmp.Or(n.cfg.PublishInterval, firstInterval))
-	if n.proofs != nil {
-		ticker := time.NewTicker(judgeInterval)
-		defer ticker.Stop()
-		judge = ticker.C
-	}
-	for {
-		changed := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.mailbox.wake:
-			changed = n.apply(state, n.mailbox.take())
-		case notice := <-n.leaves:
-			changed = n.handleLeave(state, notice)
-		case <-judge:
-			changed = n.judge(state)
-		case <-n.recheck:
-			changed = n.judge(state)
-		case <-tick:
-			tick = nil
-		case <-pacer.C:
-		}
-		degraded := state.burst.on
-		changes, again := state.tick(n.answered(state), time.Now())
-		changed = n.report(changes) || changed
-		n.noteOutdated(state)
-		if again && tick == nil {
-			tick = time.After(tickInterval)
-		}
-		unpublished = unpublished || changed || degraded != state.burst.on
-		if unpublished && pacer.May() {
-			unpublished = false
-			pacer.Begin(cmp.Or(n.cfg.PublishInterval, time.Duration(len(state.alive))*intervalPerMember))
-			n.publish(state)
-		}
-	}
-}
-
-// answered reports whether other members answer the probes of this node.
-func (n *Node) answered(state *table) bool {
-	return n.probes.answered(len(state.alive), n.list.GetHealthScore(), time.Now())
-}
-
-// judge checks all proofs again and reports whether a member has lost its proof or has one again.
-func (n *Node) judge(state *table) bool {
-	n.proofs.sweep()
-	n.guard.sweep()
-	for _, m := range state.members() {
-		_, shown := n.Snapshot().Get(m.ID)
-		if shown != (n.proofs.lapsed(n.delegate.self, m) == "") {
-			return true
-		}
-	}
-	return false
-}
-
-// handleLeave records a notice and passes it on if it is new: the leaving member has time for only a
-// few packets, so other members must spread the notice.
-func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
-	topic, kind := notice.topic()
-	payload := notice.payload()
-	if err := n.Verify(notice.id, kind, payload, notice.signature); err != nil {
-		n.metrics.packetDropped(dropForged)
-		n.logger.Debug("notice dropped", "err", err)
-		return false
-	}
-	if notice.id == n.cfg.ID && notice.epoch == n.epoch && !n.leaving.Load() {
-		n.contradict(notice)
-		return false
-	}
-	if n.guard != nil && !notice.stay {
-		n.guard.noteLeave(notice.id, notice.epoch)
-	}
-	if notice.stay {
-		changed = n.report(state.stays(notice.id, notice.epoch, time.Now()))
-	} else {
-		changed = n.report(state.announced(notice.id, notice.epoch, time.Now()))
-	}
-	if changed && notice.id != n.cfg.ID {
-		_ = n.Broadcast(topic, notice.id, append(payload, notice.signature...)) // cannot fail: it is short
-	}
-	return changed
-}
-
-// contradict answers a notice that this node is about to leave, which it never sent.
-func (n *Node) contradict(notice leaveNotice) {
-	if notice.stay {
-		return // this node's own notice, passed on by another member
-	}
-	n.metrics.packetDropped(dropForged)
-	n.logger.Warn("received a forged notice that this node is leaving: another process has the gossip key", "id", n.cfg.ID)
-	answer := leaveNotice{id: n.cfg.ID, epoch: n.epoch, stay: true}
-	_ = n.announce(answer)
-}
-
-// announce signs and broadcasts a notice about this node.
-func (n *Node) announce(notice leaveNotice) error {
-	topic, kind := notice.topic()
-	payload := notice.payload()
-	return n.Broadcast(topic, notice.id, append(payload, n.Sign(kind, payload)...))
-}
-
-func (n *Node) apply(state *table, events []event) (changed bool) {
-	now := time.Now()
-	for _, s := range events {
-		if s.gone && s.name == n.delegate.self {
-			continue // memberlist's echo of Leave; this node is alive until Close
-		}
-		if s.gone {
-			changed = n.report(state.gone(s.name, n.answered(state), now)) || changed
-			continue
-		}
-		m, err := decodeMetadata(s.meta)
-		if err != nil || instanceName(m.ID, m.Epoch) != s.name {
-			n.metrics.packetDropped(dropMetadata) // an update with metadata that NotifyAlive would refuse
-			continue
-		}
-		seen := m.member(s.addr)
-		seen.ServiceNames = n.serviceNames(s)
-		changed = n.report(state.seen(seen, now)) || changed
-	}
-	return changed
-}
-
-// serviceNames returns the services in the certificate that signed the metadata of an event. It
-// does not use the newest proof of the instance, which an older copy of its metadata can replace.
-func (n *Node) serviceNames(of event) string {
-	switch {
-	case n.proofs == nil:
-		return ""
-	case of.name == n.delegate.self:
-		return n.cfg.Identity.Claims().Services
-	}
-	key, _ := signer(of.meta[max(0, len(of.meta)-MaxSignature):])
-	return n.proofs.serviceNames(key)
-}
-
-// report logs and counts the changes of the table.
-func (n *Node) report(changes []change) bool {
-	for i, c := range changes {
-		n.metrics.events.WithLabelValues(c.event).Inc()
-		m := c.member
-		if c.event == "superseded" && m.ID == n.cfg.ID {
-			n.metrics.duplicates.Add(1)
-			other := changes[i+1].member // the instance that superseded it has joined
-			n.logger.Error("the cluster knows a later boot of this node's id and follows that one: another process runs under it (give each process its own --id), or this host's clock went backwards (then this node is admitted when the later boot is gone)",
-				"id", m.ID, "epoch", n.epoch, "other", other.GossipAddr, "other_epoch", other.Epoch)
-			continue
-		}
-		if c.event == "outdated" {
-			if m.ID == n.cfg.ID && m.Instance() != n.delegate.self {
-				n.wg.Go(func() { n.confirmRival(n.transport.ctx, m) })
-			}
-			// Normal after a restart: gossip about the previous instance continues for some time.
-			n.logger.Debug("news of an instance that booted before the one this node knows", "member", m.ID, "epoch", m.Epoch, "addr", m.GossipAddr)
-			continue
-		}
-		level := slog.LevelInfo
-		switch c.event {
-		case "failed":
-			level = slog.LevelWarn
-		case "changed": // not only the set of members
-			level = slog.LevelDebug
-		}
-		n.lines.Log(level, "member "+c.event, "member", m.ID, "role", m.Role, "addr", m.GossipAddr)
-	}
-	return len(changes) > 0
-}
-
-func (n *Node) publish(state *table) {
-	var version uint64 = 1
-	old := n.snapshots.Load()
-	if old != nil {
-		version = old.Version() + 1
-	}
-	members := state.members()
-	if n.proofs != nil {
-		var lapsed []Unproven
-		members, lapsed = n.proofs.filter(n.delegate.self, members)
-		for _, u := range lapsed {
-			if old == nil {
-				continue
-			}
-			if m, shown := old.Get(u.ID); !shown || m.Epoch != u.Epoch {
-				continue // reported before, or never in a view
-			}
-			n.metrics.events.WithLabelValues("unproven").Inc()
-			n.logger.Warn("member left out: its identity is not proven any more", "member", u.ID, "addr", u.GossipAddr, "reason", u.Reason)
-		}
-	}
-	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now(), state.burst.on), state.burst.on)
-	if old != nil && old.Degraded() != s.Degraded() {
-		if s.Degraded() {
-			n.logger.Warn("lost contact with a large part of the cluster: this node may be cut off and keeps its peers", "members", len(s.Members()), "failed", len(state.burst.failed))
-		} else {
-			n.logger.Info("the view of the cluster is reliable again", "members", len(s.Members()))
-		}
-	}
-	lost := slices.Collect(maps.Values(state.lost))
-	n.lost.Store(&lost)
-	n.alive.Store(int64(len(s.Members())))
-	n.metrics.published(s)
-	n.snapshots.Store(s)
-}
-
-// Snapshot returns the newest snapshot, nil before Start. One atomic load.
-func (n *Node) Snapshot() *Snapshot { return n.snapshots.Load() }
-
-// Watch delivers the current snapshot and then always the newest. A slow reader
-// skips snapshots. The channel is closed when ctx ends.
-func (n *Node) Watch(ctx context.Context) <-chan *Snapshot { return n.snapshots.Watch(ctx) }
-
 // Broadcast gossips a payload to all members, best effort: one in 160,000 misses a
 // member, and during joins it can take seconds. A newer broadcast of the same topic and key
 // replaces one that is still queued.
@@ -578,141 +284,6 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 		return nil, fmt.Errorf("open stream to %s (%s): %s answered: the address has a new owner", memberID, m.GossipAddr, peer.ID)
 	}
 	return conn, nil
-}
-
-// receiveNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
-// goroutine.
-func (n *Node) receiveNotice(payload []byte, stay bool) {
-	r := &fieldReader{rest: payload}
-	epoch, id := r.uint64(), r.string()
-	if r.failed || identity.CheckName(id) != nil || len(r.rest) > MaxSignature {
-		n.metrics.packetDropped(dropMessageFormat)
-		return
-	}
-	select {
-	case n.leaves <- leaveNotice{id, epoch, stay, r.rest}:
-	default:
-		n.metrics.packetDropped(dropQueueFull) // the member will be considered failed
-	}
-}
-
-// Leave announces that this node leaves and waits, at most LeaveTimeout or until ctx ends, until
-// the announcement is sent. The node still answers probes until Close, so that no member suspects
-// it in the meantime.
-func (n *Node) Leave(ctx context.Context) error {
-	n.state.Lock()
-	ready := n.started && !n.closed
-	n.state.Unlock()
-	if !ready {
-		return nil
-	}
-	n.leaving.Store(true)
-	notice := leaveNotice{id: n.cfg.ID, epoch: n.epoch}
-	if err := n.announce(notice); err != nil {
-		return err
-	}
-	payload := notice.payload()
-	n.receiveNotice(append(payload, n.Sign(statementLeave, payload)...), false) // also for this node's own view
-	timeout := n.cfg.LeaveTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(deadline))
-	}
-	// The announcement needs a few gossip rounds before memberlist's own message; otherwise
-	// other members would consider this a crash. Wait until it is sent, and then until the
-	// members that received it have passed it on.
-	announced := time.Now()
-	n.waitForBroadcasts(ctx, timeout/2)
-	if alone := n.alive.Load() < 2; !alone {
-		rounds := 1 + bits.Len64(uint64(n.alive.Load()))/2 // each round multiplies the informed members by at least four
-		pause(ctx, min(time.Duration(rounds)*gossipInterval, timeout/2-time.Since(announced)))
-	}
-	n.logger.Info("leaving the cluster", "id", n.cfg.ID)
-	if err := n.list.Leave(max(timeout/2, time.Millisecond)); err != nil {
-		return fmt.Errorf("leave: %w: the others will notice by probing", err)
-	}
-	return nil
-}
-
-// SetDraining makes the other members show this one as draining, or not any more. It has no other
-// effect, and does not wait until they know. Safe for concurrent use.
-func (n *Node) SetDraining(on bool) {
-	if n.draining.Swap(on) == on {
-		return
-	}
-	select {
-	case n.drained <- struct{}{}:
-	default:
-	}
-}
-
-// followMetadata gossips the metadata of this node again when it changes, and when the certificate
-// that signs it is replaced. Other members then request the new certificate. It also answers the
-// doubts that memberlist does not.
-func (n *Node) followMetadata(ctx context.Context) {
-	var doubted <-chan struct{}
-	if n.guard != nil {
-		doubted = n.guard.doubted
-	}
-	draining := false // as the others know it
-	for {
-		var changed <-chan struct{}
-		signed := true
-		if n.proofs != nil {
-			changed = n.cfg.Identity.Changed()
-			select { // the proofs of other members may have changed as well
-			case n.recheck <- struct{}{}:
-			default:
-			}
-			meta := *n.delegate.meta.Load()
-			signed = n.SignedNow(meta[len(meta)-MaxSignature:])
-		}
-		if now := n.metadata(); !signed || now.Draining != draining {
-			draining = now.Draining
-			n.updateMetadata(now)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.drained:
-		case <-changed:
-		case <-doubted:
-			// The wait, for a round of gossip, also limits how often this node answers.
-			_ = n.list.UpdateNode(gossipInterval)
-		}
-	}
-}
-
-func (n *Node) updateMetadata(m metadata) {
-	if err := n.setMetadata(m); err != nil {
-		n.logger.Error("cannot gossip the new metadata of this node, so other members keep the old one", "err", err)
-		return
-	}
-	if err := n.list.UpdateNode(updateTimeout); err != nil {
-		n.logger.Debug("gossiping new metadata takes long", "err", err)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// waitForBroadcasts returns when the queue is sent, there is no other member, or time is up.
-func (n *Node) waitForBroadcasts(ctx context.Context, limit time.Duration) {
-	deadline := time.After(limit)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for n.delegate.broadcasts.len() > 0 && n.alive.Load() > 1 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Close stops gossiping and waits for every goroutine of this package. Without Leave before it,

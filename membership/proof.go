@@ -220,7 +220,7 @@ type announced struct {
 // prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
 // is recorded in the list of the unproven.
 func (p *proofs) prove(t announced) (metadata, error) {
-	m, err := p.judge(t)
+	m, err := p.verifyInstance(t)
 	if err == nil {
 		return m, nil
 	}
@@ -230,14 +230,14 @@ func (p *proofs) prove(t announced) (metadata, error) {
 	if !ok || err.kind == unprovenSuperseded { // as after each restart: nothing for operators
 		return metadata{}, err
 	}
-	news := p.noteUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
+	news := p.listUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
 	if news && err.missing == nil && p.lines.Allow() {
 		p.logger.Warn("member left out: its identity is not proven", "member", id, "addr", t.addr, "reason", err.reason)
 	}
 	return metadata{}, err
 }
 
-func (p *proofs) judge(t announced) (metadata, *unprovenError) {
+func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 	refuse := func(kind, format string, args ...any) (metadata, *unprovenError) {
 		return metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
 	}
@@ -382,8 +382,8 @@ func (p *proofs) displaced(again bool) (deaths []doubtMessage, news int) {
 	return deaths, news
 }
 
-// noteGone records whether memberlist takes an instance for dead.
-func (p *proofs) noteGone(name string, gone bool) {
+// recordGone records whether memberlist takes an instance for dead.
+func (p *proofs) recordGone(name string, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone {
@@ -436,7 +436,7 @@ func (p *proofs) filter(self string, members []Member) (proven []Member, lapsed 
 		u := Unproven{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason, kind: unprovenCertificate}
 		lapsed = append(lapsed, u)
 		p.mu.Lock()
-		p.noteUnproven(u)
+		p.listUnproven(u)
 		p.mu.Unlock()
 	}
 	return proven, lapsed
@@ -464,9 +464,9 @@ func (p *proofs) lapsed(self string, m Member) (reason string) {
 	return ""
 }
 
-// noteUnproven lists an instance and reports whether the instance or its reason is new. The size
+// listUnproven lists an instance and reports whether the instance or its reason is new. The size
 // of the list is limited: at the limit an arbitrary instance is removed. mu is held.
-func (p *proofs) noteUnproven(u Unproven) (news bool) {
+func (p *proofs) listUnproven(u Unproven) (news bool) {
 	name := instanceName(u.ID, u.Epoch)
 	old, known := p.unproven[name]
 	u.Since, u.last = p.now(), p.now()
@@ -486,11 +486,11 @@ func (p *proofs) noteUnproven(u Unproven) (news bool) {
 // maxUnproven limits the list that operators read.
 const maxUnproven = 1024
 
-// noteStranger lists an instance that was refused in its hello.
-func (p *proofs) noteStranger(u Unproven) {
+// listStranger lists an instance that was refused in its hello.
+func (p *proofs) listStranger(u Unproven) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.noteUnproven(u)
+	p.listUnproven(u)
 }
 
 // list returns the unproven instances, sorted by id and epoch.

@@ -62,7 +62,7 @@ var refusalFields = [...]string{
 const (
 	// maxRefusals limits the memory that strangers can use.
 	maxRefusals = 256
-	// refusalQuiet is the least time between two log lines about one address.
+	// refusalQuiet is the least time between two log lines about one address and one cause.
 	refusalQuiet = time.Minute
 	// maxRefusalLines limits the log lines per refusalQuiet that incoming connections can
 	// cause, from all hosts together.
@@ -74,60 +74,65 @@ const (
 // joinAny finds the typed reason.
 type refusals struct {
 	mu     sync.Mutex
-	byAddr map[string]notedRefusal
+	byAddr map[string]recordedRefusal
 
-	// For incoming connections: the only key is the host, because a stranger chooses
-	// everything else.
-	byHost   map[netip.Prefix]time.Time // when it was last worth a line
-	minute   time.Time                  // start of the interval in which lines are counted
+	// For incoming connections: a host and what differs, because a stranger chooses everything
+	// else. A second cause on a host gets a line of its own.
+	inbound  map[refusalKey]time.Time // when it was last worth a line
+	minute   time.Time                // start of the interval in which lines are counted
 	lines    int
 	unlogged int // refusals without a line since the last line
 }
 
-type notedRefusal struct {
+type refusalKey struct {
+	host  netip.Prefix
+	field string // one of refusalFields
+}
+
+type recordedRefusal struct {
 	err    *RefusalError
 	logged time.Time
 }
 
-// note stores the refusal of an outgoing connection and reports whether it should be logged as a
+// record stores the refusal of an outgoing connection and reports whether it should be logged as a
 // warning.
-func (r *refusals) note(addr string, err *RefusalError) bool {
+func (r *refusals) record(addr string, err *RefusalError) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byAddr == nil {
-		r.byAddr = make(map[string]notedRefusal)
+		r.byAddr = make(map[string]recordedRefusal)
 	}
 	now := time.Now()
 	old, known := r.byAddr[addr]
 	if known && now.Sub(old.logged) < refusalQuiet && old.err.Field == err.Field {
-		r.byAddr[addr] = notedRefusal{err, old.logged}
+		r.byAddr[addr] = recordedRefusal{err, old.logged}
 		return false
 	}
 	makeRoom(r.byAddr, known)
-	r.byAddr[addr] = notedRefusal{err, now}
+	r.byAddr[addr] = recordedRefusal{err, now}
 	return true
 }
 
 // add reports whether the refusal of an incoming connection should be logged as a warning, and
 // how many refusals since the last warning were not.
-func (r *refusals) add(addr string) (worthLine bool, unlogged int) {
+func (r *refusals) add(addr, field string) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Sub(r.minute) >= refusalQuiet {
 		r.minute, r.lines = now, 0
 	}
-	host := hostOf(addr)
-	last, known := r.byHost[host]
+	key := refusalKey{hostOf(addr), field}
+	last, known := r.inbound[key]
 	if r.lines >= maxRefusalLines || known && now.Sub(last) < refusalQuiet {
 		r.unlogged++
 		return false, 0
 	}
-	if r.byHost == nil {
-		r.byHost = make(map[netip.Prefix]time.Time)
+	if r.inbound == nil {
+		r.inbound = make(map[refusalKey]time.Time)
 	}
-	makeRoom(r.byHost, known)
-	r.byHost[host] = now
+	makeRoom(r.inbound, known)
+	r.inbound[key] = now
 	r.lines++
 	unlogged, r.unlogged = r.unlogged, 0
 	return true, unlogged
@@ -177,9 +182,9 @@ func (t *transport) logRefusal(direction, addr string, err *RefusalError) {
 	level, args := slog.LevelDebug, []any{"direction", direction, "err", err}
 	worthLine, unlogged := false, 0
 	if direction == inbound {
-		worthLine, unlogged = t.refusals.add(addr)
+		worthLine, unlogged = t.refusals.add(addr, err.Field)
 	} else {
-		worthLine = t.refusals.note(addr, err)
+		worthLine = t.refusals.record(addr, err)
 	}
 	if worthLine {
 		level = slog.LevelWarn

@@ -12,7 +12,7 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 		var r refusals
 		lines, more := 0, 0
 		knock := func(addr string) {
-			if worthLine, unlogged := r.add(addr); worthLine {
+			if worthLine, unlogged := r.add(addr, fieldCluster); worthLine {
 				lines++
 				more += unlogged
 			}
@@ -35,13 +35,28 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 		if lines != maxRefusalLines {
 			t.Errorf("2000 hosts in one minute: %d lines, want %d", lines, maxRefusalLines)
 		}
-		if len(r.byHost) > maxRefusals {
-			t.Errorf("%d hosts are remembered", len(r.byHost))
+		if len(r.inbound) > maxRefusals {
+			t.Errorf("%d hosts are remembered", len(r.inbound))
 		}
 		time.Sleep(refusalQuiet)
 		knock("10.0.0.9:1")
 		if lines != maxRefusalLines+1 || more != 3200-maxRefusalLines {
 			t.Errorf("a minute later %d lines tell of %d others", lines, more)
+		}
+	})
+}
+
+func TestASecondCauseOnAHostIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		for _, try := range []struct {
+			field string
+			line  bool
+		}{{fieldCluster, true}, {fieldCluster, false}, {fieldKey, true}, {fieldKey, false}, {fieldCluster, false}} {
+			time.Sleep(time.Second)
+			if got, _ := r.add("10.0.0.9:7400", try.field); got != try.line {
+				t.Errorf("refusal because of the %s: a line is written: %v, want %v", try.field, got, try.line)
+			}
 		}
 	})
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 )
 
-type args = history.Args
+type args = clusterscript.Args
 
 // forms are the statements of membership's histories, in addition to those of every history. The
 // keys of a fleet are called k1, k2, …; {k1} in a text is the fingerprint of a key. The
 // checks of inspect go on with every history.
-func (c *cluster) forms() []history.Form {
-	each, expect := c.ForEach, history.Expect
-	return append([]history.Form{
+func (c *cluster) forms() []clusterscript.Form {
+	each, expect := c.ForEach, clusterscript.Expect
+	return append([]clusterscript.Form{
 		// with the gossip key k1, and an authority
 		{Form: "secure with keys[ and certificates]", Do: c.secure},
 		// through what the name leads to

@@ -7,14 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 	"github.com/ringway/ringway/membership"
 )
 
 // quiet is how long an agreement must last to be called converged.
 const quiet = 2 * time.Minute
 
-type process = history.Process[state]
+type process = clusterscript.Process[state]
 
 // state is what these histories keep of a process.
 type state struct {
@@ -29,7 +29,7 @@ type state struct {
 
 // cluster watches every snapshot of every member for what must never be in one.
 type cluster struct {
-	*history.Cluster[state]
+	*clusterscript.Cluster[state]
 	security security
 	names    *membership.NameServer // nil where no history asks for one
 
@@ -39,7 +39,7 @@ type cluster struct {
 }
 
 func newCluster(seed uint64) *cluster {
-	c := &cluster{Cluster: history.NewCluster[state](seed), instances: make(map[string]bool)}
+	c := &cluster{Cluster: clusterscript.NewCluster[state](seed), instances: make(map[string]bool)}
 	c.Configure, c.Prepare, c.Started = c.configure, c.prepare, c.watch
 	return c
 }
@@ -151,7 +151,7 @@ func describe(c membership.Changes) string {
 	var out []string
 	for what, names := range map[string][]string{
 		"joined": membership.IDs(c.Joined), "left": membership.IDs(c.Left),
-		"failed": membership.IDs(c.Failed), "superseded": history.Replaced(c),
+		"failed": membership.IDs(c.Failed), "superseded": clusterscript.Replaced(c),
 	} {
 		if len(names) > 0 {
 			out = append(out, what+" "+strings.Join(names, " "))
@@ -167,7 +167,7 @@ func describe(c membership.Changes) string {
 func (c *cluster) converged(within time.Duration) error {
 	deadline := time.Now().Add(within)
 	for {
-		if err := history.Eventually(time.Until(deadline), c.Agreement); err != nil {
+		if err := clusterscript.Eventually(time.Until(deadline), c.Agreement); err != nil {
 			return err
 		}
 		since := time.Now()

@@ -312,6 +312,9 @@ type Member struct {
 	// Draining is true while an operator has taken the member out of rotation. It stays in the
 	// plans.
 	Draining bool `json:"draining,omitempty"`
+	// Attached is true for a worker that does not gossip: relays that it has sessions with list it.
+	// Its GossipAddr has its host, and the port 0.
+	Attached bool `json:"attached,omitempty"`
 }
 
 // Instance returns the name of this instance, which is unique to one boot of one member.

@@ -224,7 +224,7 @@ func labelHeader(label string) []byte {
 
 func (t *transport) acceptStreams() {
 	const quiet = 10 * time.Second // between two warnings: a shortage may last
-	pending := handshake.NewPending(handshake.PendingConfig{Limit: helloTimeout})
+	pending, pace := handshake.NewPending(handshake.PendingConfig{Limit: helloTimeout}), handshake.NewPace()
 	var warned time.Time
 	for {
 		conn, err := t.streams.Accept()
@@ -246,7 +246,7 @@ func (t *transport) acceptStreams() {
 			continue
 		}
 		accepted := pending.Add(conn)
-		t.wg.Go(func() { t.serve(accepted) })
+		t.wg.Go(func() { t.serve(accepted, pace) })
 	}
 }
 
@@ -258,24 +258,31 @@ func (t *transport) pause(d time.Duration) {
 }
 
 // serve exchanges hellos on one incoming connection and passes it to its handler.
-func (t *transport) serve(accepted *handshake.PendingConn) {
+func (t *transport) serve(accepted *handshake.PendingConn, pace *handshake.Pace) {
 	var conn net.Conn = accepted
+	var err error
 	if t.identity != nil {
 		conn = t.identity.Watch(accepted)
+		err = pace.Wait(t.ctx, accepted.RemoteAddr())
 	}
 	t.track(conn)
-	g, err := t.secureInbound(conn)
+	var g greeting
+	if err == nil {
+		g, err = t.secureInbound(conn)
+	}
 	var peer Peer
 	var protocol string
 	if err == nil {
 		peer, protocol, err = g.admit(t.serves)
-		t.noteUnsigned(g, err)
+		t.listUnsigned(g, err)
 	}
 	if err == nil {
 		err = t.learn(peer, g)
 	}
 	if ended := accepted.Remove(); ended != "" {
 		err = &closedError{reason: ended, err: err}
+	} else if errors.Is(err, handshake.ErrPace) {
+		err = &closedError{reason: handshake.ReasonPace, err: err}
 	}
 	if err != nil {
 		t.forget(conn)
@@ -381,7 +388,7 @@ func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, 
 	var peer Peer
 	if err == nil {
 		peer, err = g.greet(ctx, protocol)
-		t.noteUnsigned(g, err)
+		t.listUnsigned(g, err)
 	}
 	if err == nil {
 		err = t.learn(peer, g)
@@ -462,15 +469,15 @@ func (t *transport) learn(peer Peer, g greeting) error {
 	return nil
 }
 
-// noteUnsigned lists a certified member that was refused because it does not sign its
+// listUnsigned lists a certified member that was refused because it does not sign its
 // gossip, so that operators see which member to upgrade.
-func (t *transport) noteUnsigned(g greeting, err error) {
+func (t *transport) listUnsigned(g greeting, err error) {
 	var refusal *RefusalError
 	if t.guard == nil || !errors.As(err, &refusal) || refusal.Field != fieldFormat || g.claims.Node != refusal.Node {
 		return
 	}
 	t.metrics.unproven.WithLabelValues(unprovenUnsigned).Inc()
-	t.guard.proofs.noteStranger(Unproven{ID: refusal.Node, GossipAddr: refusal.Addr, kind: unprovenUnsigned,
+	t.guard.proofs.listStranger(Unproven{ID: refusal.Node, GossipAddr: refusal.Addr, kind: unprovenUnsigned,
 		Reason: "its release does not sign gossip, so its gossip is ignored: upgrade it"})
 }
 

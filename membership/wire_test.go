@@ -176,7 +176,7 @@ func helloFixtures() (out []wirefixture.Format) {
 	// The members of a fleet must understand the whole hello, in one of both formats.
 	read := func(h hello, b []byte) (hello, error) {
 		got, complete, err := decodeHello(b)
-		if refusal := h.judge(got, complete); err == nil && refusal != nil {
+		if refusal := h.compare(got, complete); err == nil && refusal != nil {
 			err = refusal
 		}
 		return got, err
@@ -339,7 +339,7 @@ func packetFixtures(t *testing.T) (out []wirefixture.Format) {
 				g := wireGate.guarded(t, keys())
 				g.send = func(b []byte, _ string) { packet = b }
 				g.request(identity.KeyID(wireRelay.source(t).Chain()[0]), requestSource{from: wireRelay.addr()})
-				g.ask()
+				g.sendRequests()
 				return packet, nil
 			},
 			Decode: func(raw []byte) (any, error) {

@@ -1,261 +1,23 @@
 package selection
 
-import (
-	"errors"
-	"fmt"
-	"math"
-	"slices"
-	"sync"
-	"sync/atomic"
-)
+import "time"
 
-// Balancer picks endpoints of one range. All methods are safe for concurrent
-// use.
-type Balancer struct {
-	// Read by every pick, written rarely.
-	table     atomic.Pointer[table]
-	medians   atomic.Uint64 // float32 median latency M, float32 median average report
-	headroom  atomic.Uint32 // float32 h; see headroomOf
-	overdue   atomic.Int32  // ticks; see view
-	rand      func() uint64 // nil means math/rand/v2
-	redraws   int
-	alpha     float32
-	slowStart float32 // ns
-	cfg       Config
-
-	_ [128]byte // separate the cache lines that picks write from those they only read
-
-	winner winner
-
-	mu        sync.Mutex            // guards the fields below and publishing tables
-	members   map[string]*member    // by endpoint ID
-	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
-	whole     *tierHealth           // of the range, if it has one tier
-	effective effectiveRange
-	sent      uint64    // requests up to the last Refresh
-	usual     float32   // R: the requests in flight at an endpoint, an average over usualMemory
-	scratch   []float32 // for medians
-}
-
-// member is the part of an endpoint's record that is used only with Balancer.mu held.
-type member struct {
-	state     *state
-	until     Instant        // end of the eviction
-	readmit   Instant        // last return from eviction
-	evictions int            // k: consecutive evictions
-	slow      evictionPeriod // time in which the latency was too high
-	counted   uint64         // picks already included in the rate of requests
-	ended     uint64         // ended requests already included in the tier's count
-	reason    string         // of the last eviction
-}
+// Balancer picks endpoints of one range. V is what the caller stores with each endpoint, such as
+// a pool of connections. All methods are safe for concurrent use.
+type Balancer[V any] struct{ core }
 
 // NewBalancer returns a balancer with an empty range.
-func NewBalancer(cfg Config) (*Balancer, error) {
+func NewBalancer[V any](cfg Config) (*Balancer[V], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Balancer{
-		cfg:       cfg,
-		rand:      cfg.Rand,
-		redraws:   cfg.Redraws,
-		alpha:     float32(cfg.Alpha),
-		slowStart: float32(cfg.SlowStart),
-		members:   make(map[string]*member),
-		whole:     newTierHealth(),
-	}
-	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
-	b.overdue.Store(math.MaxInt32)
-	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
+	b := new(Balancer[V])
+	b.init(cfg)
 	return b, nil
 }
 
-// Range holds the endpoints that a balancer picks from.
-type Range struct {
-	// Endpoints are in the order of the relay's range in the ring.
-	Endpoints []Endpoint
-	// MinEffective is the least number of endpoints, counted from the first, that get
-	// traffic at any request rate. With ⌈workers/relays⌉ the effective ranges of all
-	// relays cover every worker. At least 3 are used in any case. 0 means unknown; then
-	// all endpoints get traffic.
-	MinEffective int
-}
-
-// Update is UpdateRange with a MinEffective of 0: all endpoints get traffic.
-func (b *Balancer) Update(endpoints []Endpoint, now Instant) error {
-	return b.UpdateRange(Range{Endpoints: endpoints}, now)
-}
-
-// UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
-// endpoints start at the median latency and ramp up. Removed endpoints are forgotten,
-// but their tickets may still be given back. On an error (empty or repeated ID;
-// negative, infinite or NaN weight; negative MinEffective; all reported together) the
-// old range stays. The slice is copied.
-func (b *Balancer) UpdateRange(r Range, now Instant) error {
-	endpoints := r.Endpoints
-	if err := errors.Join(validateEndpoints(endpoints), r.validateFloor()); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	members := make(map[string]*member, len(endpoints))
-	entries := make([]entry, len(endpoints))
-	for i, e := range endpoints {
-		m := b.members[e.ID]
-		if m == nil {
-			m = &member{state: new(state)}
-			m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
-		}
-		members[e.ID] = m
-		entries[i] = entry{Endpoint: e, state: m.state, member: m}
-	}
-	weighOut(entries)
-	b.assignTiers(entries)
-	b.members = members
-	b.effective.floor = r.MinEffective
-	b.readmitExcess(entries, now)
-	b.compareTiers(entries, now)
-	b.table.Store(newTable(entries, index(entries), b.effective.shape(&b.cfg, len(entries))))
-	return nil
-}
-
-func (r *Range) validateFloor() error {
-	if r.MinEffective < 0 {
-		return fmt.Errorf("selection: MinEffective is %d; allowed is 0 (all endpoints) or more", r.MinEffective)
-	}
-	return nil
-}
-
-func validateEndpoints(endpoints []Endpoint) error {
-	var errs []error
-	seen := make(map[string]bool, len(endpoints))
-	for i, e := range endpoints {
-		if e.ID == "" {
-			errs = append(errs, fmt.Errorf("selection: endpoint %d has no ID; give each endpoint a stable ID", i))
-		} else if seen[e.ID] {
-			errs = append(errs, fmt.Errorf("selection: endpoint ID %q is listed twice; IDs must be unique within a range", e.ID))
-		}
-		seen[e.ID] = true
-		// The bound keeps sums of weights finite.
-		if !(e.Weight >= 0 && e.Weight <= math.MaxFloat32) {
-			errs = append(errs, fmt.Errorf("selection: endpoint %q has weight %v; allowed is a finite number >= 0", e.ID, e.Weight))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Refresh recomputes the medians M and R, evicts endpoints that have been slow for too
-// long, makes evicted endpoints half-open at the end of their eviction, and adjusts the
-// effective range to the rate of requests. Call Refresh every 250 ms from one goroutine.
-// It costs one pass over the range and is never on the path of a request.
-func (b *Balancer) Refresh(now Instant) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	t := b.table.Load()
-	changed := false
-	for i := range t.entries {
-		e := &t.entries[i]
-		e.state.freshen(now.tick())
-		if phase(e.state.phase.Load()) == evicted && now >= e.member.until {
-			e.state.probing.Store(0)
-			e.state.phase.Store(uint32(halfOpen))
-			changed = true
-		}
-	}
-	b.refreshMedians(t)
-	b.compareTiers(t.entries, now)
-	if b.evictSlow(t, now) {
-		changed = true
-	}
-	f := b.flow(t)
-	b.sent += f.sent
-	b.effective.follow(f, now, b.cfg.EndpointRate)
-	b.overdue.Store(b.effective.overdue(len(t.near.drawn)))
-	shape := b.effective.shape(&b.cfg, len(t.entries))
-	if changed || shape != t.shape {
-		b.table.Store(newTable(t.entries, t.byID, shape))
-	}
-}
-
-// Sent returns how many requests were sent up to the last Refresh, each attempt counted. Those to
-// an endpoint that left the range since the Refresh before it are missing.
-func (b *Balancer) Sent() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.sent
-}
-
-// enoughForMedian is how many samples an endpoint needs to count in the medians.
-const enoughForMedian = 3
-
-// refreshMedians computes the medians of the endpoints with enough samples; if there
-// are none, the old values stay. b.mu is held.
-func (b *Balancer) refreshMedians(t *table) {
-	median, queue := unpackPair(b.medians.Load())
-	latencies := b.scratch[:0]
-	for i := range t.entries {
-		if s := t.entries[i].state; s.evidence().samples() >= enoughForMedian {
-			latency, _ := unpack(s.latency.Load())
-			latencies = append(latencies, latency)
-		}
-	}
-	median = medianOf(latencies, median)
-	queues := latencies[:0]
-	for i := range t.entries {
-		if s := t.entries[i].state; s.evidence().samples() >= enoughForMedian && s.reported.Load() == ownReport {
-			_, average := unpackPair(s.report.Load())
-			queues = append(queues, average)
-		}
-	}
-	queue = medianOf(queues, queue)
-	b.scratch = queues
-	b.medians.Store(packPair(median, queue))
-	if len(queues) == 0 {
-		queue = ownQueue(t)
-	}
-	b.usual += (queue - b.usual) * usualStep
-	b.headroom.Store(math.Float32bits(headroomOf(b.usual)))
-}
-
-const (
-	// usualStep is the weight of one Refresh in the usual queue: with one every 250 ms the
-	// average has a time constant of 3 s, so that a burst does not change the headroom.
-	usualStep = 1.0 / 12
-	// headroomShare and maxHeadroom: h = min(1.5·R, 4). With R alone slow endpoints get too
-	// many requests; with 2·R and at most 6 the tail is no shorter, and the median is worse,
-	// because fast endpoints get long queues.
-	headroomShare = 1.5
-	maxHeadroom   = 4
-)
-
-// headroomOf returns h of the score, from the usual number of requests in flight at an
-// endpoint.
-func headroomOf(usual float32) float32 { return min(headroomShare*usual, maxHeadroom) }
-
-// ownQueue returns the mean number of this balancer's requests in flight at the endpoints
-// that get traffic, for a range without reports.
-func ownQueue(t *table) float32 {
-	n, out := 0, float32(0)
-	for i := range t.entries {
-		if t.routed[i] {
-			n++
-			out += t.entries[i].state.outstanding()
-		}
-	}
-	return out / float32(max(n, 1))
-}
-
-// medianOf returns the lower median, or none if there are no values: with two endpoints
-// the better one shows what the range can do. It sorts values.
-func medianOf(values []float32, none float32) float32 {
-	if len(values) == 0 {
-		return none
-	}
-	slices.Sort(values)
-	return values[(len(values)-1)/2]
-}
-
 // Endpoint is one member of a relay's range, as the caller describes it.
-type Endpoint struct {
+type Endpoint[V any] struct {
 	// ID is the identity: an endpoint keeps its statistics over updates with the same ID.
 	ID string
 	// Weight is the share of this relay's traffic, relative to the other
@@ -278,180 +40,180 @@ type Endpoint struct {
 	// the endpoints of the own zone are much worse than usual.
 	Guest bool
 	// Value is opaque to selection: the relay keeps its connection pool here.
-	Value any
+	Value V
 }
 
-// table is the immutable view of the range that picks read. A new table is published when
-// the range changes, when an endpoint is evicted, becomes half-open or is readmitted, and
-// when the effective range grows or shrinks.
-type table struct {
-	near   candidates   // of the nearest tier that gets traffic
-	beyond candidates   // of the tier of near, outside the effective range
-	spill  []candidates // of other tiers with traffic or half-open endpoints; usually empty
-	guests candidates   // active guests, if there are also endpoints that are none; usually empty
-
-	entries []entry // the whole range, in the caller's order
-	byID    map[string]*entry
-	routed  []bool // by entry: whether it is among the candidates
-	shape   shape
-	// halfOpen is true if there is a half-open candidate, so that a pick must check
-	// phases. It is nearly always false.
-	halfOpen bool
-	// limited is true if an endpoint has a Limit, so that a pick must check for room.
-	limited bool
-	// full are the tiers of which no further endpoint may be evicted. Without it, every
-	// failure in a failing range would take the mutex.
-	full tierSet
+// Range holds the endpoints that a balancer picks from.
+type Range[V any] struct {
+	// Endpoints are in the order of the relay's range in the ring.
+	Endpoints []Endpoint[V]
+	// MinEffective is the least number of endpoints, counted from the first, that get
+	// traffic at any request rate. With ⌈workers/relays⌉ the effective ranges of all
+	// relays cover every worker. At least 3 are used in any case. 0 means unknown; then
+	// all endpoints get traffic.
+	MinEffective int
 }
 
-// shape holds the inputs of a table other than the endpoints.
-type shape struct {
-	effective        int     // effective range: the number of endpoints that get traffic
-	overprovisioning float64 // see Config
+// Update is UpdateRange with a MinEffective of 0: all endpoints get traffic.
+func (b *Balancer[V]) Update(endpoints []Endpoint[V], now Instant) error {
+	return b.UpdateRange(Range[V]{Endpoints: endpoints}, now)
 }
 
-type entry struct {
-	Endpoint
-	state  *state
-	member *member
+// UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
+// endpoints start at the median latency and ramp up. Removed endpoints are forgotten,
+// but their tickets may still be given back. On an error (empty or repeated ID;
+// negative, infinite or NaN weight; negative MinEffective; all reported together) the
+// old range stays. The slice is copied.
+func (b *Balancer[V]) UpdateRange(r Range[V], now Instant) error {
+	endpoints := make([]Endpoint[any], len(r.Endpoints))
+	for i, e := range r.Endpoints {
+		endpoints[i] = Endpoint[any]{ID: e.ID, Weight: e.Weight, Tier: e.Tier, Limit: e.Limit, Refuses: e.Refuses, Guest: e.Guest, Value: e.Value}
+	}
+	return b.update(endpoints, r.MinEffective, now)
 }
 
-// newTable builds a table. Tables of one range share the entries and their index.
-func newTable(entries []entry, byID map[string]*entry, s shape) *table {
-	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
-	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
-	counts := tally(entries)
-	for _, c := range counts {
-		if counts.full(c.tier) {
-			t.full.add(c.tier)
-		}
-	}
-	t.guests = t.activeGuests()
-	for _, share := range tierShares(entries, s.overprovisioning) {
-		c, beyond := t.candidates(share)
-		if len(c.drawn) > 0 {
-			switch {
-			case c.load == 0:
-				// A tier without traffic may have half-open endpoints, which get a small share.
-				c.load = float64(len(c.drawn)) / float64(len(entries))
-				t.spill = append(t.spill, c)
-			case len(t.near.drawn) == 0:
-				t.near, t.beyond = c, beyond
-			default:
-				t.spill = append(t.spill, c)
-			}
-		}
-	}
-	return t
+// Refresh recomputes the medians M and R, evicts endpoints that have been slow for too
+// long, makes evicted endpoints half-open at the end of their eviction, and adjusts the
+// effective range to the rate of requests. Call Refresh every 250 ms from one goroutine.
+// It costs one pass over the range and is never on the path of a request.
+func (b *Balancer[V]) Refresh(now Instant) { b.refresh(now) }
+
+// Sent returns how many requests were sent up to the last Refresh, each attempt counted. Those to
+// an endpoint that left the range since the Refresh before it are missing.
+func (b *Balancer[V]) Sent() uint64 { return b.sentRequests() }
+
+// Pick is the ticket of one request: its endpoint and its start. It is a small value;
+// give it back with [Balancer.Done] exactly once.
+type Pick[V any] struct{ ticket }
+
+// ID returns the endpoint's identity. Like Value it panics on the zero Pick, which no successful
+// call returns.
+func (p Pick[V]) ID() string { return p.entry.ID }
+
+// Value returns what the caller stored with the endpoint in the last Update before the pick.
+func (p Pick[V]) Value() V {
+	v, _ := p.entry.Value.(V) // fails only for the nil of an interface
+	return v
 }
 
-// activeGuests returns the guests that get traffic, none if all endpoints are guests.
-func (t *table) activeGuests() candidates {
-	var guests []drawn
-	var weights []float64
-	others := false
-	for i := range t.entries {
-		switch e := &t.entries[i]; {
-		case e.Weight <= 0:
-		case !e.Guest:
-			others = true
-		case phase(e.state.phase.Load()) == active:
-			guests, weights = append(guests, e.drawn()), append(weights, e.Weight)
-		}
-	}
-	if !others || len(guests) == 0 {
-		return candidates{}
-	}
-	return newCandidates(tierShare{tier: guests[0].entry.Tier, load: 1}, guests, weights)
+// AddTo excludes the endpoint from the next picks of the same request. The set holds the last
+// eight endpoints.
+func (p Pick[V]) AddTo(excluded *Exclusion) { excluded.add(p.state) }
+
+// Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
+// in excluded (nil for none). It prefers active endpoints and uses others only if no
+// active one is left. The error wraps [ErrNoEndpoint] and states whether the range is
+// empty, full or entirely excluded. No lock, no allocation, no scan; Pick scans the range
+// only if repeated draws find no usable endpoint.
+func (b *Balancer[V]) Pick(now Instant, excluded *Exclusion) (Pick[V], error) {
+	t, err := b.pick(now, excluded, nil)
+	return Pick[V]{t}, err
 }
 
-// again returns a table of the same range after phases have changed.
-func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
-
-// candidates returns the first active endpoints of the tier, in ring order, as many as the
-// tier's part of the effective range, and the other active endpoints as beyond. Half-open
-// endpoints are added wherever they are: otherwise they would never be tried and would
-// count as evicted forever.
-func (t *table) candidates(share tierShare) (inside, beyond candidates) {
-	size := ceil(share.load * float64(t.shape.effective))
-	var in, out []drawn
-	var weights, outWeights []float64
-	for i := range t.entries {
-		e := &t.entries[i]
-		if e.Weight <= 0 || e.Tier != share.tier {
-			continue
-		}
-		switch phase(e.state.phase.Load()) {
-		case evicted:
-			continue
-		case halfOpen:
-			t.halfOpen = true
-		default:
-			if size == 0 {
-				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
-				continue
-			}
-			size--
-		}
-		t.routed[i] = true
-		in, weights = append(in, e.drawn()), append(weights, e.Weight)
-	}
-	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
+// PickSession is Pick for a request that opens a session: a tunnel such as a WebSocket, or
+// a TCP session. It chooses the endpoint with the fewest requests in flight for its weight,
+// by a scan of the range.
+//
+// Pick multiplies the queue by the latency. For requests this is right, because a queue
+// ends and a fast endpoint ends it sooner. A session lasts for minutes or days, however
+// fast its handshake was: by Pick, an endpoint whose handshakes take half as long gets twice
+// as many sessions, and they stay. Two draws would also hardly find the one empty endpoint
+// of a long range, such as a worker that was restarted. HAProxy and Nginx use the same rule
+// for long sessions (leastconn, least_conn).
+//
+// If d is not nil, it is overwritten with a description of the pick, and PickSession
+// allocates.
+func (b *Balancer[V]) PickSession(now Instant, excluded *Exclusion, d *Decision) (Pick[V], error) {
+	t, err := b.pickLong(now, excluded, d)
+	return Pick[V]{t}, err
 }
 
-func (e *entry) drawn() drawn { return drawn{e.state, e, e.Limit} }
-
-// index returns the entries by ID.
-func index(entries []entry) map[string]*entry {
-	byID := make(map[string]*entry, len(entries))
-	for i := range entries {
-		byID[entries[i].ID] = &entries[i]
-	}
-	return byID
+// PickExplained is Pick with a description in d, which must not be nil and is
+// overwritten. It allocates.
+func (b *Balancer[V]) PickExplained(now Instant, excluded *Exclusion, d *Decision) (Pick[V], error) {
+	t, err := b.pickExplained(now, excluded, d)
+	return Pick[V]{t}, err
 }
 
-// weighOut sets state.perOut, what one request in flight adds to the queue: the mean weight
-// of the tier divided by the endpoint's weight. So an endpoint of twice the weight counts
-// as equally busy with twice as many requests.
-func weighOut(entries []entry) {
-	var sums [256]float64
-	var counts [256]int
-	for i := range entries {
-		if e := &entries[i]; e.Weight > 0 {
-			sums[e.Tier] += e.Weight
-			counts[e.Tier]++
-		}
-	}
-	for i := range entries {
-		e := &entries[i]
-		perOut := float32(1)
-		if e.Weight > 0 {
-			perOut = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
-		}
-		e.state.perOut.Store(math.Float32bits(perOut))
-	}
+// Take begins a request on the named endpoint of the range, whatever its state, for a
+// strategy that has chosen the endpoint itself. The ticket is used like one of Pick, so
+// the statistics include the request. The error wraps [ErrNoEndpoint] if the range has no
+// such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
+// requests itself. No lock; it allocates only the error.
+func (b *Balancer[V]) Take(id string, now Instant) (Pick[V], error) {
+	t, err := b.take(id, now)
+	return Pick[V]{t}, err
 }
 
-// winner is the running winner score W, float32 bits. Concurrent picks may lose a step;
-// that is harmless, because W is an average of about sixty picks.
-type winner struct{ bits atomic.Uint32 }
+// Answered reports that the head of the answer has arrived, possibly long before its
+// end. Statistics are updated now: the time since the pick is the latency of a Success,
+// a failure or a shed counts, a load report is recorded, and an endpoint that was tried
+// after an eviction is readmitted. The request stays in flight until Done gets the
+// ticket that Answered returns, which replaces p. Call Answered if a body may take long;
+// without it Done updates the statistics. With Cancelled, or for a ticket that is
+// already answered, nothing happens.
+func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
+	return Pick[V]{b.answered(p.ticket, now, r)}
+}
 
-func (w *winner) load() float32 { return math.Float32frombits(w.bits.Load()) }
+// Done gives back a ticket. It must be called exactly once for every Pick and
+// Take without an error.
+//
+// The time since the pick is the latency sample of a Success. After Answered only a
+// failure counts, because a body that breaks off is a failure; every other outcome was
+// recorded when the head arrived.
+func (b *Balancer[V]) Done(p Pick[V], now Instant, r Result) { b.done(p.ticket, now, r) }
 
-// follow moves W by 1/16 of the distance to the score of the winner of one pick in four,
-// which the random bits choose: all processors share the cache line of W, and with two of
-// them a write at every pick takes a fifth of the time of a request. (Bits 1 and 2 are free:
-// the draws do not depend on them noticeably.) Steps below 0.1 % of W are skipped, so that
-// the line is not written while scores are stable.
-func (w *winner) follow(old, score float32, random uint64) {
-	if old == 0 {
-		w.bits.Store(math.Float32bits(score))
-		return
+// Explain describes how a pick would be made now; its random draws are independent of
+// later picks. Explain has no effects: no request is counted, no half-open endpoint is
+// claimed, and the random source of the configuration is not read. The error is that of
+// Pick.
+func (b *Balancer[V]) Explain(now Instant, excluded *Exclusion) (Decision, error) {
+	d := Decision{dryRun: true}
+	_, err := b.pickExplained(now, excluded, &d)
+	return d, err
+}
+
+// Stats describes the range in the order of the last Update. It allocates and takes the
+// mutex, so do not call it on the path of a request.
+func (b *Balancer[V]) Stats(now Instant) []EndpointStats { return b.stats(now) }
+
+// Room returns the room of the named endpoint, for strategies that choose endpoints
+// themselves. It is noRoom for an endpoint that is not in the range. No lock, no
+// allocation.
+func (b *Balancer[V]) Room(id string, now Instant) Room { return b.room(id, now) }
+
+// Limited reports whether any endpoint of the range has a Limit. If none has, all
+// endpoints have room.
+func (b *Balancer[V]) Limited() bool { return b.table.Load().limited }
+
+// Usable reports whether a strategy that chooses endpoints itself should send a request
+// to the named endpoint now: the endpoint is active, or half-open without a request in
+// flight that tries it. Evicted endpoints return by themselves; until then, choose one
+// only if nothing else is left. The result is false for an endpoint that is not in the
+// range. No lock, no allocation.
+func (b *Balancer[V]) Usable(id string) bool { return b.usable(id) }
+
+// Silence returns how long requests have waited for the named endpoint without a sign of
+// life from it. It is 0 if no request waits; a request whose answer has begun does not
+// wait. No lock, no allocation.
+func (b *Balancer[V]) Silence(id string, now Instant) time.Duration { return b.silence(id, now) }
+
+// Load returns how many requests the named endpoint has in flight. If the endpoint has
+// reported its count in the last 10 s, sampled is true and the result is that report,
+// which counts the requests of all relays, plus the requests that this relay sent since;
+// or this relay's requests in flight if these are more, because a report does not count
+// the request whose answer carried it. Otherwise the result is this relay's requests in
+// flight. It is 0 for an endpoint that is not in the range. No lock, no allocation.
+func (b *Balancer[V]) Load(id string, now Instant) (inFlight float64, sampled bool) {
+	return b.load(id, now)
+}
+
+// InFlight returns the counter of the named endpoint, or the zero value if the endpoint is
+// not in the range.
+func (b *Balancer[V]) InFlight(id string) InFlight {
+	if e := b.table.Load().byID[id]; e != nil {
+		return InFlight{e.state}
 	}
-	if random&0b110 != 0 {
-		return
-	}
-	if step := (score - old) / 16; step > old/1000 || step < -old/1000 {
-		w.bits.Store(math.Float32bits(old + step))
-	}
+	return InFlight{}
 }

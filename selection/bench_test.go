@@ -10,15 +10,15 @@ import (
 
 // benchRange returns a warm balancer over n endpoints and a time after its
 // slow start.
-func benchRange(b *testing.B, n int) (*selection.Balancer, selection.Instant) {
+func benchRange(b *testing.B, n int) (*selection.Balancer[any], selection.Instant) {
 	b.Helper()
-	bal, err := selection.NewBalancer(selection.DefaultConfig())
+	bal, err := selection.NewBalancer[any](selection.DefaultConfig())
 	if err != nil {
 		b.Fatal(err)
 	}
-	endpoints := make([]selection.Endpoint, n)
+	endpoints := make([]selection.Endpoint[any], n)
 	for i := range endpoints {
-		endpoints[i] = selection.Endpoint{ID: fmt.Sprintf("w%04d", i), Weight: 1}
+		endpoints[i] = selection.Endpoint[any]{ID: fmt.Sprintf("w%04d", i), Weight: 1}
 	}
 	if err := bal.Update(endpoints, 0); err != nil {
 		b.Fatal(err)
@@ -30,7 +30,7 @@ func benchRange(b *testing.B, n int) (*selection.Balancer, selection.Instant) {
 			b.Fatal(err)
 		}
 		now += selection.Instant(time.Duration(1+i%20) * time.Millisecond)
-		bal.Done(p, now, selection.Success.WithLoad(i%4))
+		bal.Done(p, now, selection.Result{Outcome: selection.Success, Load: i % 4, HasLoad: true})
 	}
 	bal.Refresh(now)
 	return bal, now
@@ -50,7 +50,7 @@ func BenchmarkPickDone(b *testing.B) {
 					b.Fatal(err)
 				}
 				i++
-				bal.Done(p, selection.Instant(time.Since(epoch)), selection.Success.WithLoad(i&3))
+				bal.Done(p, selection.Instant(time.Since(epoch)), selection.Result{Outcome: selection.Success, Load: i & 3, HasLoad: true})
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func BenchmarkPickDoneTimeGiven(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				bal.Done(p, now+selection.Instant(1+i&15)*selection.Instant(time.Millisecond), selection.Success.WithLoad(i&3))
+				bal.Done(p, now+selection.Instant(1+i&15)*selection.Instant(time.Millisecond), selection.Result{Outcome: selection.Success, Load: i & 3, HasLoad: true})
 			}
 		})
 	}

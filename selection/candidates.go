@@ -80,7 +80,7 @@ func newCandidates(share tierShare, members []drawn, weights []float64) candidat
 // random bits; b.random gives more. Which of the two is i is random, so a tie can go to
 // i. favoured is true if i is the dominant endpoint and wins unless j is dominance times
 // better.
-func (c *candidates) pair(b *Balancer, random uint64, d *Decision) (i, j int, favoured bool) {
+func (c *candidates) pair(b *core, random uint64, d *Decision) (i, j int, favoured bool) {
 	high, low := uint32(random>>32), uint32(random)
 	n := len(c.drawn)
 	if c.even {
@@ -145,12 +145,11 @@ type Exclusion struct {
 	n     int
 }
 
-// Add excludes the endpoint of p. The set holds the last eight endpoints.
-func (e *Exclusion) Add(p Pick) {
-	if p.state == nil || e.contains(p.state) {
+func (e *Exclusion) add(s *state) {
+	if s == nil || e.contains(s) {
 		return
 	}
-	e.tried[e.n%exclusionSize] = p.state
+	e.tried[e.n%exclusionSize] = s
 	e.n++
 }
 
@@ -189,10 +188,7 @@ const (
 	noRoom
 )
 
-// Room returns the room of the named endpoint, for strategies that choose endpoints
-// themselves. It is noRoom for an endpoint that is not in the range. No lock, no
-// allocation.
-func (b *Balancer) Room(id string, now Instant) Room {
+func (b *core) room(id string, now Instant) Room {
 	e := b.table.Load().byID[id]
 	if e == nil {
 		return noRoom
@@ -200,10 +196,6 @@ func (b *Balancer) Room(id string, now Instant) Room {
 	one := e.drawn()
 	return one.room(now.tick())
 }
-
-// Limited reports whether any endpoint of the range has a Limit. If none has, all
-// endpoints have room.
-func (b *Balancer) Limited() bool { return b.table.Load().limited }
 
 func (d *drawn) room(now tick) Room {
 	if d.limit == 0 {
@@ -268,15 +260,6 @@ func (s *state) refusedLately(now tick) bool {
 // value counts none. An InFlight is valid while the endpoint stays in the range.
 type InFlight struct{ state *state }
 
-// InFlight returns the counter of the named endpoint, or the zero value if the endpoint is
-// not in the range.
-func (b *Balancer) InFlight(id string) InFlight {
-	if e := b.table.Load().byID[id]; e != nil {
-		return InFlight{e.state}
-	}
-	return InFlight{}
-}
-
 // Count returns the number of requests in flight. No lock, no allocation.
 func (f InFlight) Count() int {
 	if f.state == nil {
@@ -285,33 +268,22 @@ func (f InFlight) Count() int {
 	return int(f.state.outstanding())
 }
 
-// Take begins a request on the named endpoint of the range, whatever its state, for a
-// strategy that has chosen the endpoint itself. The ticket is used like one of Pick, so
-// the statistics include the request. The error wraps [ErrNoEndpoint] if the range has no
-// such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
-// requests itself. No lock; it allocates only the error.
-func (b *Balancer) Take(id string, now Instant) (Pick, error) {
+func (b *core) take(id string, now Instant) (ticket, error) {
 	e := b.table.Load().byID[id]
 	if e == nil {
-		return Pick{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the current range", ErrNoEndpoint, id)
+		return ticket{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the current range", ErrNoEndpoint, id)
 	}
 	if !e.state.begin(now.tick(), ownLimit(e)) {
-		return Pick{}, errFull
+		return ticket{}, errFull
 	}
-	p := Pick{state: e.state, entry: e, start: now}
+	p := ticket{state: e.state, entry: e, start: now}
 	if e.state.claimProbe(true) {
 		p.is = probing
 	}
 	return p, nil
 }
 
-// Load returns how many requests the named endpoint has in flight. If the endpoint has
-// reported its count in the last 10 s, sampled is true and the result is that report,
-// which counts the requests of all relays, plus the requests that this relay sent since;
-// or this relay's requests in flight if these are more, because a report does not count
-// the request whose answer carried it. Otherwise the result is this relay's requests in
-// flight. It is 0 for an endpoint that is not in the range. No lock, no allocation.
-func (b *Balancer) Load(id string, now Instant) (inFlight float64, sampled bool) {
+func (b *core) load(id string, now Instant) (inFlight float64, sampled bool) {
 	e := b.table.Load().byID[id]
 	if e == nil {
 		return 0, false

@@ -31,7 +31,7 @@ func TestEveryInvalidSettingIsReportedInOneSortedError(t *testing.T) {
 			t.Errorf("error %q, want one about %s that says what is allowed", lines[i], name)
 		}
 	}
-	if _, err := NewBalancer(Config{}); err == nil {
+	if _, err := NewBalancer[any](Config{}); err == nil {
 		t.Error("NewBalancer took an invalid configuration")
 	}
 }

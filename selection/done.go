@@ -5,58 +5,45 @@ import (
 	"time"
 )
 
-// Answered reports that the head of the answer has arrived, possibly long before its
-// end. Statistics are updated now: the time since the pick is the latency of a Success,
-// a failure or a shed counts, a load report is recorded, and an endpoint that was tried
-// after an eviction is readmitted. The request stays in flight until Done gets the
-// ticket that Answered returns, which replaces p. Call Answered if a body may take long;
-// without it Done updates the statistics. With Cancelled, or for a ticket that is
-// already answered, nothing happens.
-func (b *Balancer) Answered(p Pick, now Instant, o Outcome) Pick {
-	if p.state == nil || p.is == answered || o.Kind() == Cancelled {
+func (b *core) answered(p ticket, now Instant, r Result) ticket {
+	if p.state == nil || p.is == answered || r.Outcome == Cancelled {
 		return p
 	}
 	p.state.streaming.Add(1)
-	b.learn(p, now, o)
+	b.learn(p, now, r)
 	p.is = answered
 	return p
 }
 
-// Done gives back a ticket. It must be called exactly once for every Pick and
-// Take without an error.
-//
-// The time since the pick is the latency sample of a Success. After Answered only a
-// Failure counts, because a body that breaks off is a failure; every other outcome was
-// recorded when the head arrived.
-func (b *Balancer) Done(p Pick, now Instant, o Outcome) {
+func (b *core) done(p ticket, now Instant, r Result) {
 	if p.state == nil {
 		return
 	}
 	s := p.state
 	s.done.Add(1)
-	if o.Kind() != Full && s.full.Load() != 0 {
+	if r.Outcome != Full && s.full.Load() != 0 {
 		s.full.Store(0) // a place is free
 	}
 	if p.is == answered {
 		s.streaming.Add(-1)
-		if o.Kind() != Failure {
+		if !r.Outcome.failed() {
 			return
 		}
 	}
-	b.learn(p, now, o)
+	b.learn(p, now, r)
 }
 
-// learn updates the statistics of the endpoint with an outcome.
-func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
+// learn updates the statistics of the endpoint.
+func (b *core) learn(p ticket, now Instant, r Result) {
 	s := p.state
 	t := now.tick()
-	switch o.Kind() {
+	switch r.Outcome {
 	case Success:
 		storeTick(&s.silenceTick, t)
 		median, _ := unpackPair(b.medians.Load())
 		s.succeeded(time.Duration(now-p.start), t, b.alpha, median)
-		if load, ok := o.load(); ok {
-			s.takeReport(load, t, b.alpha)
+		if r.HasLoad {
+			s.takeReport(r.load(), t, b.alpha)
 		} else {
 			s.answeredWithoutReport(t)
 		}
@@ -65,8 +52,8 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 		if p.is == probing {
 			b.readmitProbed(p.entry, now)
 		}
-	case Failure:
-		if o.silent() {
+	case Failure, NoAnswer:
+		if r.Outcome == NoAnswer {
 			median, _ := unpackPair(b.medians.Load())
 			s.unanswered(t, median)
 		} else {
@@ -85,12 +72,12 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 			}
 		}
 	case Shed, Full:
-		if o.Kind() == Full {
+		if r.Outcome == Full {
 			s.refused(t)
 		}
 		storeTick(&s.silenceTick, t)
-		if load, ok := o.load(); ok {
-			s.takeReport(load, t, b.alpha)
+		if r.HasLoad {
+			s.takeReport(r.load(), t, b.alpha)
 		} else {
 			v := b.view(now)
 			s.shedWithoutReport(&v)
@@ -103,7 +90,7 @@ func (b *Balancer) learn(p Pick, now Instant, o Outcome) {
 
 // Outcome is how a request ended, for a [Balancer], a pool of relays and a circuit. The zero
 // value is [Cancelled].
-type Outcome uint64
+type Outcome uint8
 
 const (
 	// Cancelled: the caller cancelled the request. No statistic changes except the count
@@ -120,28 +107,23 @@ const (
 	// Full: the endpoint refused because it is at its request limit. Full has the effects
 	// of Shed; in addition, an endpoint with a Limit is passed over for a short time.
 	Full
-
-	outcomeKind    Outcome = 1<<8 - 1
-	outcomeHasLoad Outcome = 1 << 8
-	outcomeSilent  Outcome = 1 << 9
+	// NoAnswer is a Failure in which the endpoint gave no sign of life, such as a timeout of
+	// an attempt. Failures with a sign of life, such as a 500 or a refused connection, end the
+	// silence of an endpoint. A silence of more than twice the latency raises the latency.
+	NoAnswer
 )
 
-// WithoutAnswer marks a Failure in which the endpoint gave no sign of life, such as a
-// timeout of an attempt. Failures with a sign of life, such as a 500 or a refused
-// connection, end the silence of an endpoint. A silence of more than twice the latency
-// raises the latency.
-func (o Outcome) WithoutAnswer() Outcome { return o | outcomeSilent }
+// failed reports whether the outcome is a failure of the endpoint.
+func (o Outcome) failed() bool { return o == Failure || o == NoAnswer }
 
-// WithLoad adds the number of requests that the endpoint reported in flight, without the
-// answered one. Only Success, Shed and Full use it. Negative numbers count as 0.
-func (o Outcome) WithLoad(inFlight int) Outcome {
-	load := Outcome(min(max(inFlight, 0), math.MaxInt32))
-	return o&outcomeKind | outcomeHasLoad | load<<32
+// Result is how a request ended, with what the endpoint reported at its end.
+type Result struct {
+	Outcome Outcome
+	// Load is the number of requests that the endpoint reported in flight, without the answered
+	// one, valid only if HasLoad. Only Success, Shed and Full use it. Negative numbers count as 0.
+	Load    int
+	HasLoad bool
 }
 
-// Kind returns the outcome without what [Outcome.WithLoad] and [Outcome.WithoutAnswer] added.
-func (o Outcome) Kind() Outcome { return o & outcomeKind }
-
-func (o Outcome) silent() bool { return o&outcomeSilent != 0 }
-
-func (o Outcome) load() (float32, bool) { return float32(o >> 32), o&outcomeHasLoad != 0 }
+// load returns Load as the statistics keep it.
+func (r Result) load() float32 { return float32(min(max(r.Load, 0), math.MaxInt32)) }

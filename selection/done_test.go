@@ -12,7 +12,7 @@ func TestTheHeadOfAnAnswerIsLearntFromAndTheRequestStaysInFlight(t *testing.T) {
 	r.median(time.Second)
 	p := r.pickFrom("w0")
 	r.wait(20 * ms)
-	p = r.Answered(p, r.now, Success.WithLoad(3))
+	p = r.Answered(p, r.now, Success.with(3))
 	got := r.stats("w0")
 	near(t, "latency", float64(got.Latency), float64(20*ms), 0.001)
 	if !got.HasReport || got.Reported != 3 || got.InFlight != 1 || got.ErrorRate != 0 {
@@ -20,7 +20,7 @@ func TestTheHeadOfAnAnswerIsLearntFromAndTheRequestStaysInFlight(t *testing.T) {
 	}
 	near(t, "score with the answer still coming", r.score("w0"), float64(20*ms)*5, 0.01)
 	r.wait(time.Hour)
-	r.Done(p, r.now, Success.WithLoad(9))
+	r.Done(p, r.now, Success.with(9))
 	after := r.stats("w0")
 	if after.InFlight != 0 {
 		t.Errorf("%d in flight after the end", after.InFlight)
@@ -32,10 +32,10 @@ func TestTheHeadOfAnAnswerIsLearntFromAndTheRequestStaysInFlight(t *testing.T) {
 }
 
 func TestEveryOutcomeOfAHeadCountsAsIfItHadEndedThere(t *testing.T) {
-	for _, o := range []Outcome{Success, Success.WithLoad(7), Failure, Shed, Shed.WithLoad(7), Cancelled} {
+	for _, o := range []ended{Success, Success.with(7), Failure, Shed, Shed.with(7), Cancelled} {
 		atHead, atEnd := one(t), one(t)
 		for _, r := range []*rig{atHead, atEnd} {
-			r.requests(3, "w0", 10*ms, Success.WithLoad(1))
+			r.requests(3, "w0", 10*ms, Success.with(1))
 		}
 		p, q := atHead.pickFrom("w0"), atEnd.pickFrom("w0")
 		atHead.wait(30 * ms)
@@ -43,14 +43,14 @@ func TestEveryOutcomeOfAHeadCountsAsIfItHadEndedThere(t *testing.T) {
 		p = atHead.Answered(p, atHead.now, o)
 		p = atHead.Answered(p, atHead.now, o) // a second time it has no effect
 		if got := atHead.stats("w0").InFlight; got != 1 {
-			t.Errorf("%v: %d in flight while the answer comes", o.Kind(), got)
+			t.Errorf("%v: %d in flight while the answer comes", o.result().Outcome, got)
 		}
 		atHead.Done(p, atHead.now, Cancelled)
 		atEnd.Done(q, atEnd.now, o)
-		if a, b := atHead.stats("w0"), atEnd.stats("w0"); a != b && o.Kind() != Shed {
-			t.Errorf("%v: learnt\n%+v at the head,\n%+v at the end", o.Kind(), a, b)
+		if a, b := atHead.stats("w0"), atEnd.stats("w0"); a != b && o.result().Outcome != Shed {
+			t.Errorf("%v: learnt\n%+v at the head,\n%+v at the end", o.result().Outcome, a, b)
 		} else if a.Score < b.Score { // what a shed without a report invents counts the request itself
-			t.Errorf("%v: score %v at the head, %v at the end", o.Kind(), a.Score, b.Score)
+			t.Errorf("%v: score %v at the head, %v at the end", o.result().Outcome, a.Score, b.Score)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestLongStreamsAreNoSilence(t *testing.T) {
 	r := one(t)
 	r.median(20 * ms)
 	r.request("w0", 20*ms, Success)
-	var streams []Pick
+	var streams []Pick[any]
 	for range 3 {
 		p := r.pickFrom("w0")
 		r.wait(20 * ms)
@@ -146,8 +146,8 @@ func TestAnsweredDoesNotAllocate(t *testing.T) {
 			t.Error(err)
 		}
 		r.now += Instant(ms)
-		p = r.Answered(p, r.now, Success.WithLoad(2))
-		r.Done(p, r.now, Failure)
+		p = r.Balancer.Answered(p, r.now, Success.with(2))
+		r.Balancer.Done(p, r.now, Failure.result())
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -160,8 +160,8 @@ func TestTheBooksOfHeadsAndEndsAreAlwaysRight(t *testing.T) {
 		r := newRig(t, DefaultConfig())
 		r.update(rangeOf(1))
 		r.settle()
-		var waiting, answered []Pick
-		take := func(rt *rapid.T, list *[]Pick) Pick {
+		var waiting, answered []Pick[any]
+		take := func(rt *rapid.T, list *[]Pick[any]) Pick[any] {
 			if len(*list) == 0 {
 				rt.Skip()
 			}
@@ -170,7 +170,7 @@ func TestTheBooksOfHeadsAndEndsAreAlwaysRight(t *testing.T) {
 			*list = append((*list)[:i], (*list)[i+1:]...)
 			return p
 		}
-		outcome := rapid.SampledFrom([]Outcome{Success, Failure, Shed})
+		outcome := rapid.SampledFrom([]ended{Success, Failure, Shed})
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin": func(*rapid.T) { waiting = append(waiting, r.pickFrom("w0")) },
 			"head": func(rt *rapid.T) {

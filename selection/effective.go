@@ -34,7 +34,7 @@ const (
 
 // flow counts the requests of a balancer.
 type flow struct {
-	sent     uint64 // since the last call of Balancer.flow
+	sent     uint64 // since the last call of core.flow
 	inFlight int    // now
 }
 
@@ -92,7 +92,7 @@ func (w *effectiveRange) shape(cfg *Config, n int) shape {
 
 // flow returns the number of requests sent since the last call and of those in flight.
 // b.mu is held.
-func (b *Balancer) flow(t *table) (f flow) {
+func (b *core) flow(t *table) (f flow) {
 	for i := range t.entries {
 		m := t.entries[i].member
 		f.inFlight += int(m.state.outstanding())

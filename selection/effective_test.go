@@ -10,7 +10,7 @@ import (
 
 func (r *rig) updateRange(n, floor int) {
 	r.t.Helper()
-	if err := r.UpdateRange(Range{Endpoints: rangeOf(n), MinEffective: floor}, r.now); err != nil {
+	if err := r.UpdateRange(Range[any]{Endpoints: rangeOf(n), MinEffective: floor}, r.now); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -19,7 +19,7 @@ func (r *rig) updateRange(n, floor int) {
 // on, got some in its last second.
 func (r *rig) used(rate float64, during time.Duration) (n int) {
 	r.t.Helper()
-	answer := func(string, Instant) (time.Duration, Outcome) { return 5 * ms, Success }
+	answer := func(string, Instant) (time.Duration, ended) { return 5 * ms, Success }
 	if during > time.Second {
 		r.drive(load{rate, during - time.Second, answer})
 	}
@@ -152,7 +152,7 @@ func TestARequestThatHasTriedThePrefixGoesBeyondIt(t *testing.T) {
 			if within := p.Value().(int) < 4; within != (i < 4) {
 				t.Fatalf("attempt %d went to %s", i, p.ID())
 			}
-			tried.Add(p)
+			p.AddTo(&tried)
 			r.Done(p, r.now, Cancelled)
 		}
 	}
@@ -160,7 +160,7 @@ func TestARequestThatHasTriedThePrefixGoesBeyondIt(t *testing.T) {
 
 func TestANegativeFloorIsRefused(t *testing.T) {
 	r := newRig(t, DefaultConfig())
-	if err := r.UpdateRange(Range{Endpoints: rangeOf(3), MinEffective: -1}, r.now); err == nil {
+	if err := r.UpdateRange(Range[any]{Endpoints: rangeOf(3), MinEffective: -1}, r.now); err == nil {
 		t.Error("accepted")
 	}
 }
@@ -188,14 +188,14 @@ func lowRateTail(t *testing.T, endpointRate float64) time.Duration {
 	rng := rand.New(rand.NewPCG(3, 4))
 	cfg := DefaultConfig()
 	cfg.EndpointRate, cfg.Rand = endpointRate, rng.Uint64
-	balancers := make([]*Balancer, relays)
+	balancers := make([]*Balancer[any], relays)
 	for i := range balancers {
-		b, err := NewBalancer(cfg)
+		b, err := NewBalancer[any](cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all, at := rangeOf(workers), i*workers/relays
-		if err := b.UpdateRange(Range{Endpoints: append(all[at:], all[:at]...), MinEffective: 1}, 0); err != nil {
+		if err := b.UpdateRange(Range[any]{Endpoints: append(all[at:], all[:at]...), MinEffective: 1}, 0); err != nil {
 			t.Fatal(err)
 		}
 		balancers[i] = b
@@ -203,13 +203,13 @@ func lowRateTail(t *testing.T, endpointRate float64) time.Duration {
 	rate := workers * (0.8 + 0.2/3) / service.Seconds() * load
 	var free [workers]Instant // when the worker has served what it has got
 	var out departures
-	owner := map[*entry]*Balancer{}
+	owner := map[*entry]*Balancer[any]{}
 	var latencies []time.Duration
 	refresh := Instant(0)
 	for now := Instant(0); now < end; now += Instant(rng.ExpFloat64() / rate * 1e9) {
 		for len(out) > 0 && out[0].at <= now {
 			d := heap.Pop(&out).(departure)
-			owner[d.pick.entry].Done(d.pick, d.at, d.outcome)
+			owner[d.pick.entry].Done(d.pick, d.at, d.outcome.result())
 		}
 		if now >= refresh {
 			for _, b := range balancers {
@@ -285,11 +285,11 @@ func TestLongRequestsThatAreFewAreSharedByAllWorkers(t *testing.T) {
 		for i := range relays {
 			r := newRig(t, DefaultConfig())
 			r.rand = rng.Uint64
-			var own []Endpoint
+			var own []Endpoint[any]
 			for k := range 6 {
 				own = append(own, rangeOf(workers)[(i*workers/relays+k)%workers])
 			}
-			if err := r.UpdateRange(Range{Endpoints: own, MinEffective: workers / relays}, r.now); err != nil {
+			if err := r.UpdateRange(Range[any]{Endpoints: own, MinEffective: workers / relays}, r.now); err != nil {
 				t.Fatal(err)
 			}
 			rigs = append(rigs, r)
@@ -297,7 +297,7 @@ func TestLongRequestsThatAreFewAreSharedByAllWorkers(t *testing.T) {
 		counts := map[string]int{}
 		type request struct {
 			*rig
-			Pick
+			Pick[any]
 			end Instant
 		}
 		var out []request

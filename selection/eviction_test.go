@@ -184,8 +184,8 @@ func TestHalfOpenAdmitsOneRequestAtATime(t *testing.T) {
 	if got := r.stats("w0").State; got != "half_open" {
 		t.Fatalf("state is %s", got)
 	}
-	for _, end := range []Outcome{Cancelled, Shed, Cancelled} {
-		var probe Pick
+	for _, end := range []ended{Cancelled, Shed, Cancelled} {
+		var probe Pick[any]
 		for range 2000 {
 			p := r.pick(nil)
 			if p.ID() != "w0" {
@@ -231,11 +231,11 @@ func TestASuccessBringsAHalfOpenEndpointBackOnTheRamp(t *testing.T) {
 func TestAFailingEndpointThatRecoversRegainsItsShare(t *testing.T) {
 	r := fleet(t, 10, DefaultConfig())
 	broken := true
-	answer := func(id string, _ Instant) (time.Duration, Outcome) {
+	answer := func(id string, _ Instant) (time.Duration, ended) {
 		if id == "w0" && broken {
 			return ms, Failure
 		}
-		return 25 * ms, Success.WithLoad(1)
+		return 25 * ms, Success.with(1)
 	}
 	r.drive(load{200, 10 * time.Second, answer})
 	broken = false
@@ -249,13 +249,13 @@ func TestEvictedEndpointsAreTheLastResort(t *testing.T) {
 	r := fleet(t, 3, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
 	var tried Exclusion
-	tried.Add(r.pickFrom("w1"))
+	r.pickFrom("w1").AddTo(&tried)
 	for range 100 {
 		if p := r.pick(&tried); p.ID() != "w2" {
 			t.Fatalf("picked %q while w2 was left", p.ID())
 		}
 	}
-	tried.Add(r.pickFrom("w2"))
+	r.pickFrom("w2").AddTo(&tried)
 	if p := r.pick(&tried); p.ID() != "w0" {
 		t.Errorf("picked %q", p.ID())
 	}
@@ -264,7 +264,7 @@ func TestEvictedEndpointsAreTheLastResort(t *testing.T) {
 func TestBackgroundFailuresEvictNoEndpoint(t *testing.T) {
 	r := fleet(t, 20, DefaultConfig())
 	most := 0
-	r.drive(load{400, 60 * time.Second, func(string, Instant) (time.Duration, Outcome) {
+	r.drive(load{400, 60 * time.Second, func(string, Instant) (time.Duration, ended) {
 		most = max(most, r.inState("evicted"))
 		if r.rng.Float64() < 0.01 {
 			return 25 * ms, Failure
@@ -312,7 +312,7 @@ func TestNoEndpointIsEvictedWhenAllFailAlike(t *testing.T) {
 		r := fleet(t, 20, DefaultConfig())
 		evictions := 0
 		r.cfg.OnEvict = func(EvictionCause) { evictions++ }
-		r.drive(load{400, time.Minute, func(string, Instant) (time.Duration, Outcome) {
+		r.drive(load{400, time.Minute, func(string, Instant) (time.Duration, ended) {
 			if r.rng.Float64() < share {
 				return 25 * ms, Failure
 			}
@@ -334,7 +334,7 @@ func TestAThirdThatAlwaysFailsIsEvictedAfterAFewFailuresOfEach(t *testing.T) {
 			r := newRig(t, DefaultConfig())
 			r.update(rangeOf(c.n))
 			broken := map[string]bool{}
-			answer := func(id string, _ Instant) (time.Duration, Outcome) {
+			answer := func(id string, _ Instant) (time.Duration, ended) {
 				if broken[id] {
 					return ms, Failure
 				}
@@ -362,9 +362,9 @@ func TestNoEndpointIsEvictedWhenAllBeginToFailTogether(t *testing.T) {
 	for _, rate := range []float64{20, 400, 4000} {
 		r := newRig(t, DefaultConfig())
 		r.update(rangeOf(20))
-		r.drive(load{rate, 20 * time.Second, func(string, Instant) (time.Duration, Outcome) { return 5 * ms, Success }})
+		r.drive(load{rate, 20 * time.Second, func(string, Instant) (time.Duration, ended) { return 5 * ms, Success }})
 		for range 50 {
-			r.drive(load{rate, 200 * ms, func(string, Instant) (time.Duration, Outcome) { return 5 * ms, Failure }})
+			r.drive(load{rate, 200 * ms, func(string, Instant) (time.Duration, ended) { return 5 * ms, Failure }})
 			if got := r.inState("active"); got < 20 {
 				t.Fatalf("at %v requests/s %d of 20 active", rate, got)
 			}

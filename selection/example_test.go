@@ -10,7 +10,7 @@ import (
 // One request with a retry: the endpoint that failed is excluded for this
 // request only.
 func Example() {
-	balancer, err := selection.NewBalancer(selection.DefaultConfig())
+	balancer, err := selection.NewBalancer[string](selection.DefaultConfig())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -18,7 +18,7 @@ func Example() {
 	epoch := time.Now()
 	now := func() selection.Instant { return selection.Instant(time.Since(epoch)) }
 
-	err = balancer.Update([]selection.Endpoint{
+	err = balancer.Update([]selection.Endpoint[string]{
 		{ID: "worker-1", Weight: 1, Value: "10.0.0.1:8080"},
 		{ID: "worker-2", Weight: 1, Value: "10.0.0.2:8080"},
 	}, now())
@@ -27,7 +27,7 @@ func Example() {
 		return
 	}
 
-	send := func(address any) (inFlight int, ok bool) { return 3, address == "10.0.0.2:8080" }
+	send := func(address string) (inFlight int, ok bool) { return 3, address == "10.0.0.2:8080" }
 
 	var tried selection.Exclusion
 	for range 2 {
@@ -38,12 +38,12 @@ func Example() {
 		}
 		inFlight, ok := send(pick.Value())
 		if ok {
-			balancer.Done(pick, now(), selection.Success.WithLoad(inFlight))
+			balancer.Done(pick, now(), selection.Result{Outcome: selection.Success, Load: inFlight, HasLoad: true})
 			fmt.Println("answered by", pick.ID())
 			break
 		}
-		balancer.Done(pick, now(), selection.Failure)
-		tried.Add(pick)
+		balancer.Done(pick, now(), selection.Result{Outcome: selection.Failure})
+		pick.AddTo(&tried)
 	}
 	// Output: answered by worker-2
 }

@@ -62,19 +62,7 @@ type Candidate struct {
 	Score float64
 }
 
-// Explain describes how a pick would be made now; its random draws are independent of
-// later picks. Explain has no effects: no request is counted, no half-open endpoint is
-// claimed, and the random source of the configuration is not read. The error is that of
-// Pick.
-func (b *Balancer) Explain(now Instant, excluded *Exclusion) (Decision, error) {
-	d := Decision{dryRun: true}
-	_, err := b.PickExplained(now, excluded, &d)
-	return d, err
-}
-
-// PickExplained is Pick with a description in d, which must not be nil and is
-// overwritten. It allocates.
-func (b *Balancer) PickExplained(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+func (b *core) pickExplained(now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	*d = Decision{
 		Pairs: d.Pairs[:0], RunningWinner: float64(b.winner.load()),
 		Range: len(b.table.Load().entries), dryRun: d.dryRun,
@@ -152,13 +140,13 @@ func (d *Decision) last(rank int) {
 	}
 }
 
-func (d *Decision) won(best *drawn, b *Balancer, now Instant) {
+func (d *Decision) won(best *drawn, b *core, now Instant) {
 	if d != nil {
 		d.conclude(best, b, now)
 	}
 }
 
-func (d *Decision) conclude(best *drawn, b *Balancer, now Instant) {
+func (d *Decision) conclude(best *drawn, b *core, now Instant) {
 	id := best.entry.ID
 	var seen []Candidate
 	for i := range d.Pairs {
@@ -249,9 +237,7 @@ type EndpointStats struct {
 	Ramp float64
 }
 
-// Stats describes the range in the order of the last Update. It allocates and takes the
-// mutex, so do not call it on the path of a request.
-func (b *Balancer) Stats(now Instant) []EndpointStats {
+func (b *core) stats(now Instant) []EndpointStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.table.Load()

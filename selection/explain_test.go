@@ -13,9 +13,9 @@ import (
 )
 
 // ticketOf is for excluding: no request begins.
-func (r *rig) ticketOf(id string) Pick {
+func (r *rig) ticketOf(id string) Pick[any] {
 	e := r.pickFromTable(id)
-	return Pick{state: e.state, entry: e}
+	return Pick[any]{ticket{state: e.state, entry: e}}
 }
 
 func TestAnExplanationChangesNothing(t *testing.T) {
@@ -27,7 +27,7 @@ func TestAnExplanationChangesNothing(t *testing.T) {
 	r.update(rangeOf(6))
 	r.settle()
 	for i := range 6 {
-		r.requests(3, fmt.Sprintf("w%d", i), time.Duration(10+i)*ms, Success.WithLoad(i))
+		r.requests(3, fmt.Sprintf("w%d", i), time.Duration(10+i)*ms, Success.with(i))
 	}
 	r.pick(nil)
 	r.requests(4, "w0", 0, Failure)
@@ -35,7 +35,7 @@ func TestAnExplanationChangesNothing(t *testing.T) {
 	r.Refresh(r.now)
 	before, winner, drew := r.Stats(r.now), r.winner.load(), draws
 	var tried Exclusion
-	tried.Add(r.ticketOf("w3"))
+	r.ticketOf("w3").AddTo(&tried)
 	probes := 0
 	for range 500 {
 		for _, excluded := range []*Exclusion{nil, &tried} {
@@ -75,7 +75,7 @@ func TestAnExplainedPickIsThePick(t *testing.T) {
 		r.update(endpoints)
 		for range rapid.IntRange(0, 30).Draw(rt, "history") {
 			id := fmt.Sprintf("w%d", rapid.IntRange(0, n-1).Draw(rt, "endpoint"))
-			r.request(id, time.Duration(rapid.IntRange(1, 100).Draw(rt, "ms"))*ms, rapid.SampledFrom([]Outcome{Success, Success.WithLoad(3), Failure, Shed}).Draw(rt, "outcome"))
+			r.request(id, time.Duration(rapid.IntRange(1, 100).Draw(rt, "ms"))*ms, rapid.SampledFrom([]ended{Success, Success.with(3), Failure, Shed}).Draw(rt, "outcome"))
 		}
 		r.Refresh(r.now)
 		var d Decision
@@ -180,7 +180,7 @@ func TestTheReasonExplainsThePick(t *testing.T) {
 	check("redrawn", reason(r, nil), "in 3 pairs")
 	var tried Exclusion
 	for i := range exclusionSize {
-		tried.Add(r.ticketOf(fmt.Sprintf("w%d", i)))
+		r.ticketOf(fmt.Sprintf("w%d", i)).AddTo(&tried)
 	}
 	r.update(rangeOf(8)[:8])
 	if d, err := r.Explain(r.now, &tried); !errors.Is(err, ErrNoEndpoint) || d.Reason != err.Error() {
@@ -189,8 +189,8 @@ func TestTheReasonExplainsThePick(t *testing.T) {
 	r = fleet(t, 3, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)
 	tried = Exclusion{}
-	tried.Add(r.ticketOf("w1"))
-	tried.Add(r.ticketOf("w2"))
+	r.ticketOf("w1").AddTo(&tried)
+	r.ticketOf("w2").AddTo(&tried)
 	check("evicted", reason(r, &tried), "only evicted")
 }
 

@@ -7,12 +7,12 @@ import (
 )
 
 // zones returns eight endpoints of the own zone, with 88 % of the weight, and four guests.
-func zones(guests bool) (endpoints []Endpoint) {
+func zones(guests bool) (endpoints []Endpoint[any]) {
 	for i := range 8 {
-		endpoints = append(endpoints, Endpoint{ID: fmt.Sprint("here-", i), Weight: 0.11})
+		endpoints = append(endpoints, Endpoint[any]{ID: fmt.Sprint("here-", i), Weight: 0.11})
 	}
 	for i := range 4 {
-		endpoints = append(endpoints, Endpoint{ID: fmt.Sprint("guest-", i), Weight: 0.03, Guest: guests})
+		endpoints = append(endpoints, Endpoint[any]{ID: fmt.Sprint("guest-", i), Weight: 0.03, Guest: guests})
 	}
 	return endpoints
 }

@@ -28,14 +28,46 @@ func lying(t *testing.T, n int, lie func(int) int) (*rig, load) {
 	r.update(rangeOf(n))
 	r.settle()
 	told := 0
-	return r, load{rate: 200 * float64(n), during: 20 * time.Second, answer: func(id string, _ Instant) (time.Duration, Outcome) {
+	return r, load{rate: 200 * float64(n), during: 20 * time.Second, answer: func(id string, _ Instant) (time.Duration, ended) {
 		took := time.Duration(5+r.rng.IntN(10)) * time.Millisecond
 		if id == "w0" {
 			told++
-			return took, Success.WithLoad(lie(told))
+			return took, Success.with(lie(told))
 		}
-		return took, Success.WithLoad(10 * int(r.state(id).outstanding()))
+		return took, Success.with(10 * int(r.state(id).outstanding()))
 	}}
+}
+
+// One report of a load that no endpoint can have must not keep requests away from its author for good:
+// without requests there is no other report.
+func TestAHugeLoadKeepsRequestsAwayForTwentySecondsAfterItsLastReport(t *testing.T) {
+	const n, until = 5, 20 * time.Second
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(n))
+	r.settle()
+	lies, tried := true, 0
+	traffic := load{rate: 200 * n, during: until, answer: func(id string, _ Instant) (time.Duration, ended) {
+		took := time.Duration(5+r.rng.IntN(10)) * time.Millisecond
+		if id != "w0" {
+			return took, Success.with(int(r.state(id).outstanding()))
+		}
+		tried++
+		if lies {
+			return took, Success.with(math.MaxInt32)
+		}
+		return took, Success.with(int(r.state(id).outstanding()))
+	}}
+	r.drive(traffic) // it lies with its first answer
+	for range 3 {
+		tried = 0
+		r.drive(traffic)
+		if tried == 0 || tried > 20 {
+			t.Errorf("while it lies, %d requests try it in %v, want a few", tried, until)
+		}
+	}
+	lies = false
+	r.drive(traffic) // the last lie expires
+	near(t, "the share of w0 after its lie", r.drive(traffic).shares["w0"], 1.0/n, 0.1)
 }
 
 func TestAnEndpointThatLiesAboutItsLoadWinsAtMostTheDrawsInWhichItIs(t *testing.T) {

@@ -16,14 +16,14 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 		r := newRig(t, DefaultConfig())
 		inRange := map[string]bool{}
 		out, limits := map[string]int{}, map[string]int{} // limits that are never exceeded
-		var tickets []Pick
+		var tickets []Pick[any]
 		resize := func(rt *rapid.T) {
-			var endpoints []Endpoint
+			var endpoints []Endpoint[any]
 			members := map[string]bool{}
 			for i := range rapid.IntRange(0, 12).Draw(rt, "size") {
 				id := fmt.Sprintf("w%d", i)
 				weight := float64(rapid.IntRange(0, 3).Draw(rt, "weight"))
-				e := Endpoint{ID: id, Weight: weight, Limit: max(rapid.IntRange(-4, 3).Draw(rt, "limit"), 0), Refuses: rapid.Bool().Draw(rt, "refuses")}
+				e := Endpoint[any]{ID: id, Weight: weight, Limit: max(rapid.IntRange(-4, 3).Draw(rt, "limit"), 0), Refuses: rapid.Bool().Draw(rt, "refuses")}
 				endpoints, limits[id] = append(endpoints, e), 0
 				if !e.Refuses {
 					limits[id] = e.Limit
@@ -67,7 +67,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 					if excluded[p.ID()] || !inRange[p.ID()] {
 						rt.Fatalf("picked %q; range %v, excluded %v", p.ID(), inRange, excluded)
 					}
-					tried.Add(p)
+					p.AddTo(&tried)
 					excluded[p.ID()] = true
 					out[p.ID()]++
 					tickets = append(tickets, p)
@@ -78,7 +78,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 					rt.Skip()
 				}
 				i := rapid.IntRange(0, len(tickets)-1).Draw(rt, "ticket")
-				o := rapid.SampledFrom([]Outcome{Cancelled, Success, Success.WithLoad(3), Failure, Failure, Failure, Shed, Shed.WithLoad(9), Full, Full.WithLoad(2)}).Draw(rt, "outcome")
+				o := rapid.SampledFrom([]ended{Cancelled, Success, Success.with(3), Failure, Failure, Failure, Shed, Shed.with(9), Full, Full.with(2)}).Draw(rt, "outcome")
 				out[tickets[i].ID()]--
 				r.Done(tickets[i], r.now, o)
 				tickets = append(tickets[:i], tickets[i+1:]...)

@@ -31,7 +31,7 @@ type record struct {
 // another tier that has endpoints to spare is healthy, or fails less than a third as much
 // as this one. The failure share then needs to exceed only the threshold, and three times
 // the share of the other tier if that tier exceeds the threshold too.
-func (b *Balancer) evictionReason(r record, o others) (cause EvictionCause, reason string) {
+func (b *core) evictionReason(r record, o others) (cause EvictionCause, reason string) {
 	threshold, other := b.cfg.ErrorRateThreshold, float64(r.otherFailing)
 	if b.inARow(r.consecutive) && (o.healthy(threshold) || other < threshold || float64(r.failing) > 3*other) {
 		return forFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
@@ -45,16 +45,16 @@ func (b *Balancer) evictionReason(r record, o others) (cause EvictionCause, reas
 
 // suspect reports whether an endpoint with these counts might be evicted if the others of
 // its tier are healthy.
-func (b *Balancer) suspect(consecutive uint32, failures, requests float32) bool {
+func (b *core) suspect(consecutive uint32, failures, requests float32) bool {
 	return b.inARow(consecutive) || b.surely(failures, requests)
 }
 
-func (b *Balancer) inARow(consecutive uint32) bool {
+func (b *core) inARow(consecutive uint32) bool {
 	return int64(consecutive) > int64(b.cfg.ConsecutiveFailures)
 }
 
 // surely reports whether a failure share exceeds the threshold with statistical certainty.
-func (b *Balancer) surely(failures, requests float32) bool {
+func (b *core) surely(failures, requests float32) bool {
 	return requests >= outlier.Enough && outlier.LowerBound(float64(failures), float64(requests), outlier.Sure) > b.cfg.ErrorRateThreshold
 }
 
@@ -71,7 +71,7 @@ type others struct {
 // each other. While another tier can take the traffic that is half of the tier: all may be
 // evicted then, but if most fail, the tier as a whole must fail more than another. It is a
 // pass over the range, for the failures of a suspect only.
-func (b *Balancer) others(e *entry, now tick) (o others) {
+func (b *core) others(e *entry, now tick) (o others) {
 	t, tier := b.table.Load(), e.state.tier.Load()
 	drawable, out := 0, 0
 	for i := range t.entries {
@@ -135,7 +135,7 @@ func (o others) exceeded(r record, threshold float64) bool {
 // within this limit.
 func maxEvicted(n int) int { return n / 3 }
 
-func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason string) {
+func (b *core) evict(e *entry, now Instant, cause EvictionCause, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if phase(e.state.phase.Load()) != active {
@@ -153,7 +153,7 @@ func (b *Balancer) evict(e *entry, now Instant, cause EvictionCause, reason stri
 
 // evictEntry starts an eviction, which ends after min(MaxEviction, 2^k s)·U(0.5, 1).
 // b.mu is held; the caller publishes a new table.
-func (b *Balancer) evictEntry(m *member, now Instant, cause EvictionCause, reason string) {
+func (b *core) evictEntry(m *member, now Instant, cause EvictionCause, reason string) {
 	// After MaxEviction without an eviction, k starts at 0 again.
 	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
 		m.evictions = 0
@@ -168,7 +168,7 @@ func (b *Balancer) evictEntry(m *member, now Instant, cause EvictionCause, reaso
 }
 
 // evictProbed evicts a half-open endpoint again because its one request failed.
-func (b *Balancer) evictProbed(e *entry, now Instant) {
+func (b *core) evictProbed(e *entry, now Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if phase(e.state.phase.Load()) != halfOpen {
@@ -179,7 +179,7 @@ func (b *Balancer) evictProbed(e *entry, now Instant) {
 }
 
 // readmitProbed readmits a half-open endpoint because its one request succeeded.
-func (b *Balancer) readmitProbed(e *entry, now Instant) {
+func (b *core) readmitProbed(e *entry, now Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if phase(e.state.phase.Load()) != halfOpen {
@@ -191,7 +191,7 @@ func (b *Balancer) readmitProbed(e *entry, now Instant) {
 
 // readmit makes an endpoint active again, with cleared failure counts and the ramp of a
 // new endpoint. b.mu is held; the caller publishes a new table.
-func (b *Balancer) readmit(m *member, now Instant) {
+func (b *core) readmit(m *member, now Instant) {
 	m.state.restart()
 	m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
 	m.state.phase.Store(uint32(active))
@@ -200,7 +200,7 @@ func (b *Balancer) readmit(m *member, now Instant) {
 
 // readmitExcess enforces the limit on evictions after the range has shrunk: the
 // endpoints whose eviction ends first are readmitted. b.mu is held.
-func (b *Balancer) readmitExcess(entries []entry, now Instant) {
+func (b *core) readmitExcess(entries []entry, now Instant) {
 	for tally(entries).excess() {
 		var first *member
 		for i := range entries {
@@ -276,7 +276,7 @@ type evictionPeriod struct {
 //
 // The check runs here and not at every answer: it is not urgent, because the score
 // immediately keeps requests away.
-func (b *Balancer) evictSlow(t *table, now Instant) (changed bool) {
+func (b *core) evictSlow(t *table, now Instant) (changed bool) {
 	if b.cfg.LatencyFactor == 0 {
 		return false
 	}
@@ -293,7 +293,7 @@ func (b *Balancer) evictSlow(t *table, now Instant) (changed bool) {
 }
 
 // evictSlowOf is evictSlow for one tier.
-func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool) {
+func (b *core) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool) {
 	median, of, health := b.tierMedian(t, tier.tier)
 	limit := float32(b.cfg.LatencyFactor) * median
 	panicking := float64(health.share()) > b.cfg.ErrorRateThreshold
@@ -333,7 +333,7 @@ func (b *Balancer) evictSlowOf(t *table, tier tierCount, now Instant) (changed b
 // which of the two it is, for the reason; and the corresponding health record. With
 // several tiers, most endpoints of a tier may be evicted; only its active endpoints count.
 // b.mu is held.
-func (b *Balancer) tierMedian(t *table, tier uint8) (median float32, of string, health *tierHealth) {
+func (b *core) tierMedian(t *table, tier uint8) (median float32, of string, health *tierHealth) {
 	median, _ = unpackPair(b.medians.Load())
 	if b.tiers == nil {
 		return median, "range", b.whole

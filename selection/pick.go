@@ -22,9 +22,8 @@ var (
 	errAllExcluded = fmt.Errorf("selection: %w: this request has tried every endpoint of the range; return its last error", ErrNoEndpoint)
 )
 
-// Pick is the ticket of one request: its endpoint and its start. It is a small value;
-// give it back with [Balancer.Done] exactly once.
-type Pick struct { // at most four fields, so that it is passed in registers
+// ticket is a Pick without the type of its value.
+type ticket struct { // at most four fields, so that it is passed in registers
 	state *state // of entry; repeated so that Done does not read entry
 	entry *entry
 	start Instant
@@ -39,26 +38,7 @@ const (
 	answered            // Answered has recorded the head of the answer
 )
 
-// endpoint returns the endpoint as it was in the last Update before the pick.
-// It panics on the zero Pick, which no successful call returns.
-func (p Pick) endpoint() Endpoint { return p.entry.Endpoint }
-
-// ID returns the endpoint's identity.
-func (p Pick) ID() string { return p.entry.ID }
-
-// Value returns what the caller stored with the endpoint.
-func (p Pick) Value() any { return p.entry.Value }
-
-// Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
-// in excluded (nil for none). It prefers active endpoints and uses others only if no
-// active one is left. The error wraps [ErrNoEndpoint] and states whether the range is
-// empty, full or entirely excluded. No lock, no allocation, no scan; Pick scans the range
-// only if repeated draws find no usable endpoint.
-func (b *Balancer) Pick(now Instant, excluded *Exclusion) (Pick, error) {
-	return b.pick(now, excluded, nil)
-}
-
-func (b *Balancer) pick(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	t := b.table.Load()
 	if t.halfOpen || excluded.count() > 0 || len(t.near.drawn) == 0 || t.limited && len(t.near.drawn) == 1 {
 		return b.pickAround(t, now, excluded, d)
@@ -139,7 +119,7 @@ type seen struct {
 // has a request of this relay in flight. The effective range is narrow to keep its
 // estimates fresh; long or simultaneous requests need more endpoints, and Refresh would
 // widen the range too late for them.
-func (b *Balancer) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
+func (b *core) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
 	if len(t.beyond.drawn) == 0 || best.state.outstanding() == 0 {
 		return best, so.score
 	}
@@ -152,7 +132,7 @@ func (b *Balancer) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
 const spillAbove = 2
 
 // better returns best, or the better of two candidates if that one has a lower score.
-func (b *Balancer) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
+func (b *core) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
 	first := c.one(uint32(b.random(so.d) >> 32))
 	second := c.one(uint32(b.random(so.d) >> 32))
 	if second == first {
@@ -170,12 +150,12 @@ func (b *Balancer) better(c *candidates, best *drawn, so seen) (*drawn, float32)
 
 // begin makes the ticket and counts the request as sent, unless the endpoint is at its
 // limit.
-func (b *Balancer) begin(best *drawn, now Instant, d *Decision) (p Pick, ok bool) {
+func (b *core) begin(best *drawn, now Instant, d *Decision) (p ticket, ok bool) {
 	if d.real() && !best.state.begin(now.tick(), best.limit) {
-		return Pick{}, false
+		return ticket{}, false
 	}
 	d.won(best, b, now)
-	return Pick{state: best.state, entry: best.entry, start: now}, true
+	return ticket{state: best.state, entry: best.entry, start: now}, true
 }
 
 // drawTries limits the draws that may hit excluded or busy half-open endpoints before
@@ -187,9 +167,9 @@ const drawTries = 8
 const retryPairs = 8
 
 // pickAround is pick for the case that some endpoints must be passed over.
-func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+func (b *core) pickAround(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	if len(t.entries) == 0 {
-		return Pick{}, errEmptyRange
+		return ticket{}, errEmptyRange
 	}
 	chosen := &t.near
 	if len(t.spill) > 0 {
@@ -214,7 +194,7 @@ func (b *Balancer) pickAround(t *table, now Instant, excluded *Exclusion, d *Dec
 }
 
 // pickAmong draws pairs by weight from the candidates that may be picked.
-func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusion, d *Decision) (Pick, bool) {
+func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusion, d *Decision) (ticket, bool) {
 	d.among(c)
 	v := b.view(now)
 	winner := b.winner.load()
@@ -270,7 +250,7 @@ func (b *Balancer) pickAmong(t *table, c *candidates, now Instant, excluded *Exc
 		}
 	}
 	if best == nil {
-		return Pick{}, false
+		return ticket{}, false
 	}
 	if c == &t.near && excluded.count() == 0 {
 		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
@@ -299,7 +279,7 @@ const (
 // 0; else the least full of those that refuse requests by themselves; else an evicted
 // one; each time from the nearest tier. An endpoint that has just refused because it was
 // full comes last, and only for a request without exclusions.
-func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	var chosen drawn
 	var total, fullest float64
 	best, full := math.MaxInt, false
@@ -347,9 +327,9 @@ func (b *Balancer) pickLast(t *table, now Instant, excluded *Exclusion, d *Decis
 	switch {
 	case chosen.state != nil:
 	case full:
-		return Pick{}, errFull
+		return ticket{}, errFull
 	default:
-		return Pick{}, errAllExcluded
+		return ticket{}, errAllExcluded
 	}
 	d.last(best >> 8)
 	p, ok := b.begin(&chosen, now, d)
@@ -376,14 +356,14 @@ func (s *state) claimProbe(really bool) bool {
 
 // random returns 64 random bits. Explain does not read the configured source, so it does
 // not change the sequence.
-func (b *Balancer) random(d *Decision) uint64 {
+func (b *core) random(d *Decision) uint64 {
 	if b.rand == nil || !d.real() {
 		return rand.Uint64()
 	}
 	return b.rand()
 }
 
-func (b *Balancer) view(now Instant) view {
+func (b *core) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
 	return view{
 		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
@@ -391,12 +371,7 @@ func (b *Balancer) view(now Instant) view {
 	}
 }
 
-// Usable reports whether a strategy that chooses endpoints itself should send a request
-// to the named endpoint now: the endpoint is active, or half-open without a request in
-// flight that tries it. Evicted endpoints return by themselves; until then, choose one
-// only if nothing else is left. The result is false for an endpoint that is not in the
-// range. No lock, no allocation.
-func (b *Balancer) Usable(id string) bool {
+func (b *core) usable(id string) bool {
 	e := b.table.Load().byID[id]
 	if e == nil {
 		return false
@@ -410,10 +385,7 @@ func (b *Balancer) Usable(id string) bool {
 	return false
 }
 
-// Silence returns how long requests have waited for the named endpoint without a sign of
-// life from it. It is 0 if no request waits; a request whose answer has begun does not
-// wait. No lock, no allocation.
-func (b *Balancer) Silence(id string, now Instant) time.Duration {
+func (b *core) silence(id string, now Instant) time.Duration {
 	e := b.table.Load().byID[id]
 	if e == nil {
 		return 0

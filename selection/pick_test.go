@@ -114,7 +114,7 @@ func TestAOneEndpointRangeWorks(t *testing.T) {
 func TestATenTimesSlowerEndpointGetsMuchLessThanItsShare(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
-	got := r.drive(load{200, 20 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+	got := r.drive(load{200, 20 * time.Second, func(id string, _ Instant) (time.Duration, ended) {
 		if id == "w0" {
 			return 250 * ms, Success
 		}
@@ -133,12 +133,12 @@ func TestAnEndpointThatFailsFastIsNoSinkhole(t *testing.T) {
 		t.Run(fmt.Sprintf("reports=%v", reports), func(t *testing.T) {
 			r := newRig(t, DefaultConfig())
 			r.update(rangeOf(10))
-			got := r.drive(load{400, 30 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+			got := r.drive(load{400, 30 * time.Second, func(id string, _ Instant) (time.Duration, ended) {
 				if id == "w0" {
 					return ms, Failure
 				}
 				if reports {
-					return 25 * ms, Success.WithLoad(1)
+					return 25 * ms, Success.with(1)
 				}
 				return 25 * ms, Success
 			}})
@@ -152,7 +152,7 @@ func TestAnEndpointThatFailsFastIsNoSinkhole(t *testing.T) {
 func TestAnEndpointThatShedsFastWithoutReportsIsNoSinkhole(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
-	got := r.drive(load{400, 30 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+	got := r.drive(load{400, 30 * time.Second, func(id string, _ Instant) (time.Duration, ended) {
 		if id == "w0" {
 			return ms, Shed
 		}
@@ -169,7 +169,7 @@ func TestAnEndpointThatShedsFastWithoutReportsIsNoSinkhole(t *testing.T) {
 func TestFailuresPushAwayEvenWhereNoEndpointMayBeEvicted(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(2))
-	got := r.drive(load{100, 30 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+	got := r.drive(load{100, 30 * time.Second, func(id string, _ Instant) (time.Duration, ended) {
 		if id == "w0" {
 			return ms, Failure
 		}
@@ -183,7 +183,7 @@ func TestFailuresPushAwayEvenWhereNoEndpointMayBeEvicted(t *testing.T) {
 func TestAJoinerIsNeitherFloodedNorStarved(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(10))
-	answer := func(string, Instant) (time.Duration, Outcome) { return 25 * ms, Success }
+	answer := func(string, Instant) (time.Duration, ended) { return 25 * ms, Success }
 	r.drive(load{400, 10 * time.Second, answer})
 	r.update(rangeOf(11))
 	if got := r.drive(load{400, 250 * ms, answer}).shares["w10"]; got > 1.5/11 {
@@ -202,7 +202,7 @@ func TestASlowEndpointThatRecoversIsTriedAgain(t *testing.T) {
 		r.rand = r.rng.Uint64
 		r.update(rangeOf(10))
 		mean := 25e6
-		answer := func(id string, _ Instant) (time.Duration, Outcome) {
+		answer := func(id string, _ Instant) (time.Duration, ended) {
 			if id == "w0" {
 				return time.Duration(r.rng.ExpFloat64() * mean), Success
 			}
@@ -226,7 +226,7 @@ func TestRedrawsShortenTheTail(t *testing.T) {
 		r.update(rangeOf(20))
 		const slots = 2
 		var busy [20][slots]Instant // FIFO workers
-		got := r.drive(load{900, 40 * time.Second, func(id string, now Instant) (time.Duration, Outcome) {
+		got := r.drive(load{900, 40 * time.Second, func(id string, now Instant) (time.Duration, ended) {
 			var w int
 			fmt.Sscanf(id, "w%d", &w)
 			slot := 0
@@ -267,11 +267,11 @@ func TestStatisticsSurviveAnUpdate(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(3))
 	r.settle()
-	r.requests(5, "w1", 70*ms, Success.WithLoad(3))
+	r.requests(5, "w1", 70*ms, Success.with(3))
 	r.request("w1", ms, Failure)
 	out := r.pickFrom("w1")
 	before := r.stats("w1")
-	r.update([]Endpoint{{ID: "w9", Weight: 1}, {ID: "w1", Weight: 5, Value: "new"}, {ID: "w2", Weight: 1}})
+	r.update([]Endpoint[any]{{ID: "w9", Weight: 1}, {ID: "w1", Weight: 5, Value: "new"}, {ID: "w2", Weight: 1}})
 	after := r.stats("w1")
 	if after.Weight != 5 {
 		t.Errorf("weight is %v, want the new one", after.Weight)
@@ -294,7 +294,7 @@ func TestStatisticsSurviveAnUpdate(t *testing.T) {
 func TestATicketOfADepartedEndpointComesBackHarmlessly(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(6))
-	var gone []Pick
+	var gone []Pick[any]
 	for range 6 {
 		gone = append(gone, r.pickFrom("w0"))
 	}
@@ -311,7 +311,7 @@ func TestATicketOfADepartedEndpointComesBackHarmlessly(t *testing.T) {
 func TestUpdateRefusesABadRangeAndKeepsTheOld(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(1))
-	err := r.Update([]Endpoint{{Weight: 1}, {ID: "a", Weight: -1}, {ID: "a", Weight: math.NaN()}, {ID: "b", Weight: math.Inf(1)}}, r.now)
+	err := r.Update([]Endpoint[any]{{Weight: 1}, {ID: "a", Weight: -1}, {ID: "a", Weight: math.NaN()}, {ID: "b", Weight: math.Inf(1)}}, r.now)
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -337,7 +337,7 @@ func TestExcludedEndpointsArePassedOver(t *testing.T) {
 				t.Fatalf("n=%d: picked %q again", n, p.ID())
 			}
 			seen[p.ID()] = true
-			tried.Add(p)
+			p.AddTo(&tried)
 			r.Done(p, r.now, Cancelled)
 			if n == 10 && tried.count() == 8 {
 				break // as many as the set remembers
@@ -351,7 +351,7 @@ func TestExcludedEndpointsArePassedOver(t *testing.T) {
 func TestARetryAvoidsEndpointsThatDidNotAnswerEither(t *testing.T) {
 	r := fleet(t, 6, DefaultConfig())
 	silent := []string{"w0", "w1", "w2"}
-	var waiting []Pick
+	var waiting []Pick[any]
 	for _, id := range silent {
 		waiting = append(waiting, r.pickFrom(id))
 	}
@@ -360,10 +360,10 @@ func TestARetryAvoidsEndpointsThatDidNotAnswerEither(t *testing.T) {
 		r.pickFrom(id)
 	}
 	for _, p := range waiting {
-		r.Done(p, r.now, Failure.WithoutAnswer())
+		r.Done(p, r.now, NoAnswer)
 	}
 	var tried Exclusion
-	tried.Add(waiting[0])
+	waiting[0].AddTo(&tried)
 	again := 0
 	for range 10_000 {
 		p := r.pick(&tried)
@@ -385,12 +385,12 @@ func TestARetryIsNoTryOfAnEvictedEndpoint(t *testing.T) {
 		t.Fatalf("state is %s", got)
 	}
 	var tried Exclusion
-	tried.Add(r.pickFrom("w1"))
+	r.pickFrom("w1").AddTo(&tried)
 	if share := r.idleShares(1000, &tried)["w0"]; share > 0 {
 		t.Errorf("%.1f %% of retries went to an endpoint that was evicted", 100*share)
 	}
 	for id := range 5 {
-		tried.Add(r.pickFrom(fmt.Sprintf("w%d", id+1)))
+		r.pickFrom(fmt.Sprintf("w%d", id+1)).AddTo(&tried)
 	}
 	if p := r.pick(&tried); p.ID() != "w0" || p.is != probing {
 		t.Errorf("picked %q when only w0 was left", p.ID())
@@ -406,8 +406,8 @@ func TestWeightsHoldAmongTheEndpointsLeft(t *testing.T) {
 	r.update(endpoints)
 	var tried Exclusion
 	p := r.pickFrom("w3")
-	tried.Add(p)
-	tried.Add(p) // twice is once
+	p.AddTo(&tried)
+	p.AddTo(&tried) // twice is once
 	r.Done(p, r.now, Cancelled)
 	shares := r.idleShares(60_000, &tried)
 	for i, want := range []float64{1.0 / 6, 2.0 / 6, 3.0 / 6} {
@@ -424,8 +424,8 @@ func TestTheErrorExplainsWhyNothingCouldBePicked(t *testing.T) {
 	_, empty := r.Pick(r.now, nil)
 	r.update(rangeOf(2))
 	var tried Exclusion
-	tried.Add(r.pickFrom("w0"))
-	tried.Add(r.pickFrom("w1"))
+	r.pickFrom("w0").AddTo(&tried)
+	r.pickFrom("w1").AddTo(&tried)
 	_, excluded := r.Pick(r.now, &tried)
 	for err, want := range map[error]string{empty: "the range is empty", excluded: "tried every endpoint"} {
 		if !errors.Is(err, ErrNoEndpoint) || !strings.Contains(err.Error(), want) {
@@ -443,8 +443,8 @@ func TestWeightZeroIsDrawnOnlyWhenNothingElseIsLeft(t *testing.T) {
 		t.Errorf("an endpoint of weight 0 got %v", shares["w0"])
 	}
 	var tried Exclusion
-	tried.Add(r.pickFrom("w1"))
-	tried.Add(r.pickFrom("w2"))
+	r.pickFrom("w1").AddTo(&tried)
+	r.pickFrom("w2").AddTo(&tried)
 	if p := r.pick(&tried); p.ID() != "w0" {
 		t.Errorf("picked %q", p.ID())
 	}
@@ -460,7 +460,7 @@ func TestPickAndDoneDoNotAllocate(t *testing.T) {
 	r.update(rangeOf(50))
 	r.rand = nil
 	var tried Exclusion
-	tried.Add(r.pickFrom("w3"))
+	r.pickFrom("w3").AddTo(&tried)
 	for name, excluded := range map[string]*Exclusion{"nothing excluded": nil, "one excluded": &tried} {
 		if n := testing.AllocsPerRun(2000, func() {
 			p, err := r.Pick(r.now, excluded)
@@ -468,7 +468,7 @@ func TestPickAndDoneDoNotAllocate(t *testing.T) {
 				t.Error(err)
 			}
 			r.now += Instant(ms)
-			r.Done(p, r.now, Success.WithLoad(2))
+			r.Balancer.Done(p, r.now, Success.with(2))
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
@@ -476,7 +476,7 @@ func TestPickAndDoneDoNotAllocate(t *testing.T) {
 }
 
 func TestEverythingMayRunConcurrently(t *testing.T) {
-	b, err := NewBalancer(DefaultConfig())
+	b, err := NewBalancer[any](DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +505,7 @@ func TestEverythingMayRunConcurrently(t *testing.T) {
 			}
 		})
 	}
-	outcomes := []Outcome{Success.WithLoad(1), Success, Failure, Shed, Cancelled, Failure, Failure, Failure}
+	outcomes := []ended{Success.with(1), Success, Failure, Shed, Cancelled, Failure, Failure, Failure}
 	for g := range 4 {
 		pickers.Go(func() {
 			for i := range 5000 {
@@ -517,8 +517,8 @@ func TestEverythingMayRunConcurrently(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					tried.Add(p)
-					b.Done(p, now+Instant(ms), outcomes[(i+g)%len(outcomes)])
+					p.AddTo(&tried)
+					b.Done(p, now+Instant(ms), outcomes[(i+g)%len(outcomes)].result())
 				}
 			}
 		})

@@ -10,7 +10,7 @@ func TestTheSameRandomSourceMakesTheSamePicks(t *testing.T) {
 	picks := func(seed uint64) (ids []string) {
 		cfg := DefaultConfig()
 		cfg.Rand = rand.NewPCG(seed, 0).Uint64
-		b, err := NewBalancer(cfg)
+		b, err := NewBalancer[any](cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

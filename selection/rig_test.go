@@ -10,7 +10,7 @@ import (
 
 // rig drives a balancer with a clock and a random source of its own.
 type rig struct {
-	*Balancer
+	*Balancer[any]
 	t   testing.TB
 	now Instant
 	rng *rand.Rand
@@ -18,7 +18,7 @@ type rig struct {
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
-	b, err := NewBalancer(cfg)
+	b, err := NewBalancer[any](cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +28,15 @@ func newRig(t testing.TB, cfg Config) *rig {
 }
 
 // rangeOf returns n endpoints of weight 1: w0, w1, …
-func rangeOf(n int) []Endpoint {
-	endpoints := make([]Endpoint, n)
+func rangeOf(n int) []Endpoint[any] {
+	endpoints := make([]Endpoint[any], n)
 	for i := range endpoints {
-		endpoints[i] = Endpoint{ID: fmt.Sprintf("w%d", i), Weight: 1, Value: i}
+		endpoints[i] = Endpoint[any]{ID: fmt.Sprintf("w%d", i), Weight: 1, Value: i}
 	}
 	return endpoints
 }
 
-func (r *rig) update(endpoints []Endpoint) {
+func (r *rig) update(endpoints []Endpoint[any]) {
 	r.t.Helper()
 	if err := r.Update(endpoints, r.now); err != nil {
 		r.t.Fatal(err)
@@ -48,7 +48,7 @@ func (r *rig) settle() { r.wait(time.Duration(r.cfg.SlowStart)) }
 
 func (r *rig) wait(d time.Duration) { r.now += Instant(d) }
 
-func (r *rig) pick(excluded *Exclusion) Pick {
+func (r *rig) pick(excluded *Exclusion) Pick[any] {
 	r.t.Helper()
 	p, err := r.Pick(r.now, excluded)
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *rig) pick(excluded *Exclusion) Pick {
 }
 
 // pickFrom makes a ticket of the named endpoint without drawing.
-func (r *rig) pickFrom(id string) Pick {
+func (r *rig) pickFrom(id string) Pick[any] {
 	r.t.Helper()
 	p, err := r.Take(id, r.now)
 	if err != nil {
@@ -68,14 +68,14 @@ func (r *rig) pickFrom(id string) Pick {
 }
 
 // request sends one request to the named endpoint.
-func (r *rig) request(id string, took time.Duration, o Outcome) {
+func (r *rig) request(id string, took time.Duration, o ended) {
 	r.t.Helper()
 	p := r.pickFrom(id)
 	r.wait(took)
 	r.Done(p, r.now, o)
 }
 
-func (r *rig) requests(n int, id string, took time.Duration, o Outcome) {
+func (r *rig) requests(n int, id string, took time.Duration, o ended) {
 	r.t.Helper()
 	for range n {
 		r.request(id, took, o)
@@ -129,7 +129,7 @@ func (r *rig) idleShares(n int, excluded *Exclusion) map[string]float64 {
 type load struct {
 	rate   float64
 	during time.Duration
-	answer func(id string, now Instant) (time.Duration, Outcome)
+	answer func(id string, now Instant) (time.Duration, ended)
 }
 
 type traffic struct {
@@ -151,7 +151,7 @@ func (r *rig) drive(l load) traffic {
 			d := heap.Pop(&out).(departure)
 			r.now = d.at
 			r.Done(d.pick, d.at, d.outcome)
-			switch d.outcome.Kind() {
+			switch d.outcome.result().Outcome {
 			case Success:
 				got.latencies = append(got.latencies, time.Duration(d.at-d.pick.start))
 			case Failure:
@@ -182,8 +182,8 @@ func (r *rig) drive(l load) traffic {
 
 type departure struct {
 	at      Instant
-	pick    Pick
-	outcome Outcome
+	pick    Pick[any]
+	outcome ended
 }
 
 type departures []departure
@@ -204,4 +204,23 @@ func near(t testing.TB, what string, got, want, tolerance float64) {
 	if diff := got - want; diff > want*tolerance || diff < -want*tolerance {
 		t.Errorf("%s is %.5g, want %.5g ± %.0f %%", what, got, want, 100*tolerance)
 	}
+}
+
+// endpoint returns the endpoint as it was in the last Update before the pick.
+func (t ticket) endpoint() Endpoint[any] { return t.entry.Endpoint }
+
+// ended is an Outcome or a Result: most tests report no load.
+type ended interface{ result() Result }
+
+func (o Outcome) result() Result { return Result{Outcome: o} }
+
+func (r Result) result() Result { return r }
+
+// with is a result whose endpoint reported a load.
+func (o Outcome) with(load int) Result { return Result{Outcome: o, Load: load, HasLoad: true} }
+
+func (r *rig) Done(p Pick[any], now Instant, o ended) { r.Balancer.Done(p, now, o.result()) }
+
+func (r *rig) Answered(p Pick[any], now Instant, o ended) Pick[any] {
+	return r.Balancer.Answered(p, now, o.result())
 }

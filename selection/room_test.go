@@ -11,7 +11,7 @@ import (
 )
 
 // limited are endpoints of these limits: w0, w1, …
-func limited(refuses bool, limits ...int) []Endpoint {
+func limited(refuses bool, limits ...int) []Endpoint[any] {
 	endpoints := rangeOf(len(limits))
 	for i := range endpoints {
 		endpoints[i].Limit, endpoints[i].Refuses = limits[i], refuses
@@ -19,7 +19,7 @@ func limited(refuses bool, limits ...int) []Endpoint {
 	return endpoints
 }
 
-func inFlight(b *Balancer, now Instant) (out []int) {
+func inFlight(b *Balancer[any], now Instant) (out []int) {
 	for _, s := range b.Stats(now) {
 		out = append(out, s.InFlight)
 	}
@@ -28,7 +28,7 @@ func inFlight(b *Balancer, now Instant) (out []int) {
 
 func TestAnEndpointWithoutRoomIsPassedOverAsLongAsAnotherHasSome(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
-		for name, endpoints := range map[string][]Endpoint{
+		for name, endpoints := range map[string][]Endpoint[any]{
 			"two":                limited(refuses, 1, 0),
 			"many":               limited(refuses, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 			"a dominant one":     {{ID: "w0", Weight: 9, Limit: 1, Refuses: refuses}, {ID: "w1", Weight: 1}},
@@ -62,7 +62,7 @@ func TestALimitThatTheEndpointDoesNotKeepItselfIsNeverExceeded(t *testing.T) {
 	r.update(limited(false, 3, 1, 2))
 	r.settle()
 	var wg sync.WaitGroup
-	tickets := make(chan Pick, 200)
+	tickets := make(chan Pick[any], 200)
 	for i := range 200 {
 		wg.Go(func() {
 			p, err := r.Pick(r.now, nil)
@@ -91,7 +91,7 @@ func TestALimitThatTheEndpointDoesNotKeepItselfIsNeverExceeded(t *testing.T) {
 	lone := newRig(t, DefaultConfig())
 	lone.update(limited(false, 1))
 	var tried Exclusion
-	tried.Add(lone.pick(nil))
+	lone.pick(nil).AddTo(&tried)
 	if _, err := lone.Pick(lone.now, &tried); err == nil || errors.Is(err, ErrFull) {
 		t.Errorf("the only endpoint was tried: %v", err)
 	}
@@ -99,7 +99,7 @@ func TestALimitThatTheEndpointDoesNotKeepItselfIsNeverExceeded(t *testing.T) {
 
 func TestWhereNoneHasRoomTheLeastFullThatRefusesByItselfIsAsked(t *testing.T) {
 	r := newRig(t, DefaultConfig())
-	r.update(append(limited(true, 4, 1, 2), Endpoint{ID: "w3", Weight: 1, Limit: 1}))
+	r.update(append(limited(true, 4, 1, 2), Endpoint[any]{ID: "w3", Weight: 1, Limit: 1}))
 	r.settle()
 	for range 8 { // takes all that there is
 		r.pick(nil)
@@ -114,9 +114,9 @@ func TestWhereNoneHasRoomTheLeastFullThatRefusesByItselfIsAsked(t *testing.T) {
 
 func TestAnEndpointThatRefusedIsTakenForFullTwiceAsLongEachTime(t *testing.T) {
 	r := newRig(t, DefaultConfig())
-	r.update(append(limited(true, 5), Endpoint{ID: "w1", Weight: 1}))
+	r.update(append(limited(true, 5), Endpoint[any]{ID: "w1", Weight: 1}))
 	r.settle()
-	refused := func() { r.Done(r.pickFrom("w0"), r.now, Full.WithLoad(9)) }
+	refused := func() { r.Done(r.pickFrom("w0"), r.now, Full.with(9)) }
 	held := func() (d time.Duration) {
 		for r.Room("w0", r.now) == RefusedLately {
 			if p := r.pick(nil); p.ID() == "w0" {
@@ -162,7 +162,7 @@ func TestWhereAllHaveJustRefusedARequestAsksOneAndNoMore(t *testing.T) {
 	var tried Exclusion
 	p := r.pick(&tried)
 	r.Done(p, r.now, Full)
-	tried.Add(p)
+	p.AddTo(&tried)
 	if _, err := r.Pick(r.now, &tried); !errors.Is(err, ErrFull) {
 		t.Errorf("the second attempt: %v", err)
 	}

@@ -27,7 +27,7 @@ func (r *rig) median(m time.Duration) { r.medians.Store(packPair(float32(m), 0))
 func TestScoreIsLatencyTimesQueuePlusOneOverSuccessSquaredWithoutHeadroom(t *testing.T) {
 	r := one(t)
 	r.median(time.Second) // nothing above it, nothing relaxes
-	r.request("w0", 20*ms, Success.WithLoad(3))
+	r.request("w0", 20*ms, Success.with(3))
 	near(t, "score after a report of 3", r.score("w0"), float64(20*ms)*4, 0.01)
 	p := r.pickFrom("w0") // one sent since the report, and one in flight
 	near(t, "score with one out", r.score("w0"), float64(20*ms)*6, 0.01)
@@ -47,7 +47,7 @@ func TestTheHeadroomIsTheUsualQueueAndAHalfButFourAtMost(t *testing.T) {
 		r := one(t)
 		r.median(time.Second)
 		for range 100 { // 25 s
-			r.request("w0", 20*ms, Success.WithLoad(c.load))
+			r.request("w0", 20*ms, Success.with(c.load))
 			r.wait(230 * ms)
 			r.Refresh(r.now)
 		}
@@ -58,7 +58,7 @@ func TestTheHeadroomIsTheUsualQueueAndAHalfButFourAtMost(t *testing.T) {
 
 func TestABurstHardlyChangesTheHeadroom(t *testing.T) {
 	r := one(t)
-	r.requests(3, "w0", 20*ms, Success.WithLoad(2))
+	r.requests(3, "w0", 20*ms, Success.with(2))
 	r.Refresh(r.now)
 	near(t, "at once", float64(r.view(r.now).headroom), 3.0/12, 0.01)
 	for range 100 {
@@ -82,9 +82,9 @@ func TestWithoutReportsTheOwnRequestsAreTheUsualQueue(t *testing.T) {
 func TestAnIdleSlowEndpointIsNoBetterThanABusyFastOne(t *testing.T) {
 	r := one(t)
 	for range 60 {
-		r.request("w0", 20*ms, Success.WithLoad(2))
-		r.request("w1", 60*ms, Success.WithLoad(0))
-		r.request("w0", 20*ms, Success.WithLoad(2))
+		r.request("w0", 20*ms, Success.with(2))
+		r.request("w1", 60*ms, Success.with(0))
+		r.request("w0", 20*ms, Success.with(2))
 		r.state("w0").report.Store(packPair(2, 2))
 		r.median(20 * ms)
 		r.usual = 2
@@ -164,7 +164,7 @@ func TestSilenceWithRequestsOutMakesAnEndpointSlow(t *testing.T) {
 	near(t, "two out", r.score("w0"), float64(time.Second)*3, 0.01)
 	r.Done(first, r.now, Cancelled) // nor does the caller's going away
 	near(t, "after a cancel", r.score("w0"), float64(time.Second)*2, 0.01)
-	for _, answer := range []Outcome{Success.WithLoad(0), Shed.WithLoad(0), Failure} {
+	for _, answer := range []ended{Success.with(0), Shed.with(0), Failure} {
 		third := r.pickFrom("w0")
 		third.start = r.now - Instant(20*ms)
 		r.wait(2 * time.Second)
@@ -174,7 +174,7 @@ func TestSilenceWithRequestsOutMakesAnEndpointSlow(t *testing.T) {
 		third.start = r.now - Instant(20*ms)
 		r.Done(third, r.now, answer) // an answer of any kind does, with another still out
 		if got := r.score("w0"); got > float64(200*ms) {
-			t.Errorf("score after the answer %v is %v, want the estimate again", answer.Kind(), time.Duration(got))
+			t.Errorf("score after the answer %v is %v, want the estimate again", answer.result().Outcome, time.Duration(got))
 		}
 	}
 	r.Done(second, r.now, Cancelled)
@@ -190,12 +190,12 @@ func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T)
 		return float64(latency)
 	}
 	for range 2 { // a second silence counts as much as the first
-		r.request("w0", 2*time.Second, Failure.WithoutAnswer())
+		r.request("w0", 2*time.Second, NoAnswer)
 		near(t, "when the request has ended", latency(), float64(time.Second), 0.01)
 		r.wait(3 * time.Second)
 		near(t, "3 s later", latency(), float64(24*ms)+float64(976*ms)*(1-3.0/5), 0.01)
 	}
-	r.request("w0", 10*ms, Failure.WithoutAnswer())
+	r.request("w0", 10*ms, NoAnswer)
 	if got := latency(); got < float64(300*ms) {
 		t.Errorf("a short silence made a bad estimate %v", time.Duration(got))
 	}
@@ -208,7 +208,7 @@ func TestAnEndpointThatDidNotAnswerStaysSlowWhenItsRequestHasEnded(t *testing.T)
 	slow := r.pickFrom("w0")
 	r.wait(2 * time.Second)
 	r.request("w0", 20*ms, Success) // others are answered meanwhile
-	r.Done(slow, r.now, Failure.WithoutAnswer())
+	r.Done(slow, r.now, NoAnswer)
 	near(t, "after one request of many that ran out of time", latency(), float64(20*ms), 0.2)
 }
 
@@ -219,7 +219,7 @@ func TestAnswersSoonOutweighASilence(t *testing.T) {
 	for range 2 * maxWeight {
 		r.request("w0", 20*ms, Success)
 	}
-	r.request("w0", 2*time.Second, Failure.WithoutAnswer())
+	r.request("w0", 2*time.Second, NoAnswer)
 	near(t, "after the silence", float64(r.stats("w0").Latency), float64(time.Second), 0.01)
 	for range 100 { // it answers immediately, with no time to relax
 		r.request("w0", 20*ms, Success)
@@ -245,12 +245,12 @@ func TestAReportAgesTowardsItsAverage(t *testing.T) {
 
 func TestReportsFeedAnAverage(t *testing.T) {
 	r := one(t)
-	r.request("w0", 10*ms, Success.WithLoad(4))
+	r.request("w0", 10*ms, Success.with(4))
 	_, average := unpackPair(r.state("w0").report.Load())
 	near(t, "first average", float64(average), 4, 0.001)
 	r.state("w0").samples.Store(uint32(newEvidence(maxWeight, maxSamples)))
 	r.wait(time.Hour)
-	r.request("w0", 10*ms, Success.WithLoad(14))
+	r.request("w0", 10*ms, Success.with(14))
 	last, average := unpackPair(r.state("w0").report.Load())
 	near(t, "last", float64(last), 14, 0.001)
 	near(t, "average, moved by alpha", float64(average), 4+0.2*10, 0.001)
@@ -259,19 +259,19 @@ func TestReportsFeedAnAverage(t *testing.T) {
 func TestSendsSinceTheReportCountAndFadeWhenIdle(t *testing.T) {
 	r := one(t)
 	r.median(time.Second)
-	r.request("w0", 10*ms, Success.WithLoad(0))
+	r.request("w0", 10*ms, Success.with(0))
 	r.requests(10, "w0", 0, Failure) // failures do not clear them
 	r.state("w0").success.Store(0)
 	near(t, "at once", r.score("w0"), float64(10*ms)*11, 0.01)
 	r.wait(10 * time.Second)
 	near(t, "after 10 s", r.score("w0"), float64(10*ms)*(1+10/math.E), 0.01)
-	r.request("w0", 10*ms, Success.WithLoad(0))
+	r.request("w0", 10*ms, Success.with(0))
 	near(t, "after a report", r.score("w0"), float64(10*ms), 0.01)
 }
 
 func TestAnEndpointThatNeverReportsCountsAsBusyAsTheMedianOne(t *testing.T) {
 	r := one(t)
-	r.requests(3, "w0", 10*ms, Success.WithLoad(4))
+	r.requests(3, "w0", 10*ms, Success.with(4))
 	r.Refresh(r.now)
 	r.headroom.Store(0)
 	near(t, "idle", r.score("w1"), float64(10*ms)*5, 0.01)
@@ -284,7 +284,7 @@ func TestAnEndpointThatNeverReportsCountsAsBusyAsTheMedianOne(t *testing.T) {
 func TestReportsThatCeaseAreForgotten(t *testing.T) {
 	r := one(t)
 	r.median(time.Second)
-	r.request("w0", 10*ms, Success.WithLoad(2))
+	r.request("w0", 10*ms, Success.with(2))
 	r.requests(500, "w0", 10*ms, Success)
 	if !r.stats("w0").HasReport {
 		t.Error("forgotten after 5 s, want 10 s")
@@ -384,11 +384,11 @@ func TestOneSamplePerTickCountsAmongMany(t *testing.T) {
 
 func TestFailuresNeverTouchLatencyReportOrSends(t *testing.T) {
 	r := one(t)
-	r.request("w0", 25*ms, Success.WithLoad(5))
+	r.request("w0", 25*ms, Success.with(5))
 	before := r.stats("w0")
 	s := r.state("w0")
 	mark, report := s.mark.Load(), s.report.Load()
-	r.requests(3, "w0", ms, Failure.WithLoad(0))
+	r.requests(3, "w0", ms, Failure.with(0))
 	if after := r.stats("w0"); after.Latency != before.Latency || s.mark.Load() != mark || s.report.Load() != report {
 		t.Errorf("failures changed %+v to %+v", before, after)
 	}
@@ -396,10 +396,10 @@ func TestFailuresNeverTouchLatencyReportOrSends(t *testing.T) {
 
 func TestCancelledGivesBackTheCountAndBlamesNoEndpoint(t *testing.T) {
 	r := one(t)
-	r.request("w0", 25*ms, Success.WithLoad(5))
+	r.request("w0", 25*ms, Success.with(5))
 	r.wait(time.Second)
 	before := r.stats("w0")
-	r.requests(10, "w0", 0, Cancelled.WithLoad(0))
+	r.requests(10, "w0", 0, Cancelled.with(0))
 	after := r.stats("w0")
 	if after.InFlight != 0 {
 		t.Errorf("%d in flight after all were cancelled", after.InFlight)
@@ -412,8 +412,8 @@ func TestCancelledGivesBackTheCountAndBlamesNoEndpoint(t *testing.T) {
 
 func TestShedIsALoadSignalAndNoFailure(t *testing.T) {
 	r := one(t)
-	r.request("w0", 25*ms, Success.WithLoad(1))
-	r.requests(20, "w0", ms, Shed.WithLoad(30))
+	r.request("w0", 25*ms, Success.with(1))
+	r.requests(20, "w0", ms, Shed.with(30))
 	got := r.stats("w0")
 	if got.Failures != 0 || got.ConsecutiveFailures != 0 || got.SuccessAverage != 1 || got.ErrorRate != 0 || got.State != "active" {
 		t.Errorf("shedding counted as failing: %+v", got)
@@ -476,7 +476,7 @@ func TestAnEstimateThatRelaxesToATinyMedianStaysAboveZero(t *testing.T) {
 func TestTimeStampsOutliveTheirThirtyTwoBits(t *testing.T) {
 	r := one(t)
 	r.median(20 * ms)
-	r.request("w0", 100*ms, Success.WithLoad(9))
+	r.request("w0", 100*ms, Success.with(9))
 	r.state("w0").report.Store(packPair(9, 1))
 	r.state("w0").success.Store(pack(0.1, r.now.tick()))
 	hung := r.pickFrom("w1")
@@ -496,7 +496,7 @@ func TestTimeStampsOutliveTheirThirtyTwoBits(t *testing.T) {
 func TestAnInstantFromAnotherGoroutineMayBeSlightlyOlder(t *testing.T) {
 	r := one(t)
 	r.median(20 * ms)
-	r.request("w0", 100*ms, Success.WithLoad(1))
+	r.request("w0", 100*ms, Success.with(1))
 	r.now -= Instant(50 * ms)
 	near(t, "score", r.score("w0"), float64(100*ms)*2, 0.001)
 	r.request("w0", -5*ms, Success) // a clock that went back gives no negative latency

@@ -1,19 +1,6 @@
 package selection
 
-// PickSession is Pick for a request that opens a session: a tunnel such as a WebSocket, or
-// a TCP session. It chooses the endpoint with the fewest requests in flight for its weight,
-// by a scan of the range.
-//
-// Pick multiplies the queue by the latency. For requests this is right, because a queue
-// ends and a fast endpoint ends it sooner. A session lasts for minutes or days, however
-// fast its handshake was: by Pick, an endpoint whose handshakes take half as long gets twice
-// as many sessions, and they stay. Two draws would also hardly find the one empty endpoint
-// of a long range, such as a worker that was restarted. HAProxy and Nginx use the same rule
-// for long sessions (leastconn, least_conn).
-//
-// If d is not nil, it is overwritten with a description of the pick, and PickSession
-// allocates.
-func (b *Balancer) PickSession(now Instant, excluded *Exclusion, d *Decision) (Pick, error) {
+func (b *core) pickLong(now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	t := b.table.Load()
 	if d != nil {
 		*d = Decision{Pairs: d.Pairs[:0], RunningWinner: float64(b.winner.load()), Range: len(t.entries)}
@@ -30,7 +17,7 @@ func (b *Balancer) PickSession(now Instant, excluded *Exclusion, d *Decision) (P
 }
 
 // pickSession returns false if no candidate may be picked.
-func (b *Balancer) pickSession(t *table, now Instant, excluded *Exclusion, d *Decision) (Pick, bool) {
+func (b *core) pickSession(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, bool) {
 	c := &t.near
 	if len(t.spill) > 0 {
 		c = t.choose(b.random(d))
@@ -53,28 +40,43 @@ func (b *Balancer) pickSession(t *table, now Instant, excluded *Exclusion, d *De
 	d.among(c)
 	least := fewest{b: b, v: &v, excluded: excluded, d: d}
 	least.among(c.drawn)
-	if c == &t.near && (least.best == nil || least.best.state.outstanding() > 0) {
+	if best := least.best(); c == &t.near && (best == nil || best.state.outstanding() > 0) {
 		least.among(t.beyond.drawn) // the effective range is for short requests; see beyond
 	}
-	if least.best == nil {
-		return Pick{}, false
+	best := least.best()
+	if best == nil {
+		return ticket{}, false
 	}
 	d.fewest(least.seen)
-	return b.begin(least.best, now, d)
+	return b.begin(best, now, d)
 }
 
-// fewest finds the endpoint that has the fewest requests in flight for its weight. Among
-// equal endpoints it draws by weight.
+// fewest finds the endpoint that has the fewest requests in flight for its weight. Among equal
+// endpoints it draws by weight, and so it does among those that have none in flight: the sessions
+// of cookies are short requests, of which the endpoint with the most weight would get all.
 type fewest struct {
-	b        *Balancer
+	b        *core
 	v        *view
 	excluded *Exclusion
 	d        *Decision
 
-	best   *drawn
+	idle, busy lowest
+	seen       int
+}
+
+// lowest is what was drawn of the endpoints with the lowest cost.
+type lowest struct {
+	drawn  *drawn
 	cost   float32
-	weight float64 // of all with this cost
-	seen   int
+	weight float64 // of all of them
+}
+
+// best returns the endpoint with the lowest cost, nil if there is none.
+func (f *fewest) best() *drawn {
+	if f.idle.drawn != nil && (f.busy.drawn == nil || f.idle.cost <= f.busy.cost) {
+		return f.idle.drawn
+	}
+	return f.busy.drawn
 }
 
 func (f *fewest) among(candidates []drawn) {
@@ -84,16 +86,31 @@ func (f *fewest) among(candidates []drawn) {
 			continue
 		}
 		f.seen++
-		cost, weight := one.state.sessionCost(f.v), one.entry.Weight
-		switch {
-		case f.best == nil || cost < f.cost:
-			f.best, f.cost, f.weight = one, cost, weight
-		case cost == f.cost:
-			// Weighted reservoir sampling with one place, as in pickLast.
-			if f.weight += weight; unit(f.b.random(f.d))*f.weight < weight {
-				f.best = one
+		cost, idle := one.state.sessionCost(f.v)
+		if idle {
+			if f.idle.drawn == nil || cost < f.idle.cost {
+				f.idle.cost = cost
 			}
+			f.draw(&f.idle, one, 1/float64(cost)) // the weight, less in a slow start
+			continue
 		}
+		if f.busy.drawn == nil || cost < f.busy.cost {
+			f.busy = lowest{cost: cost}
+		}
+		if cost == f.busy.cost {
+			f.draw(&f.busy, one, one.entry.Weight)
+		}
+	}
+}
+
+// draw is weighted reservoir sampling with one place, as in pickLast.
+func (f *fewest) draw(among *lowest, one *drawn, weight float64) {
+	if among.drawn == nil {
+		among.drawn, among.weight = one, weight
+		return
+	}
+	if among.weight += weight; unit(f.b.random(f.d))*among.weight < weight {
+		among.drawn = one
 	}
 }
 
@@ -116,13 +133,14 @@ const (
 
 // sessionCost is the number of requests in flight for the weight of the endpoint, in the
 // middle of the step that one more would be: so the shares are those of Sainte-Laguë, which
-// favours neither large nor small weights.
-func (s *state) sessionCost(v *view) float32 {
+// favours neither large nor small weights. An endpoint is idle if it has none in flight, and neither
+// hangs nor fails.
+func (s *state) sessionCost(v *view) (cost float32, idle bool) {
 	latency, _, success, ramp := s.parts(v)
 	out := s.outstanding()
-	cost := (out + 0.5) * s.weighed() / ramp
+	cost = (out + 0.5) * s.weighed() / ramp
 	if success < failsBelow || latency > hungFactor*v.median && (latency > hungLatency || s.waiting(out) && s.silence(v) > silentLatency) {
-		cost *= badCost
+		return cost * badCost, false
 	}
-	return cost
+	return cost, out == 0
 }

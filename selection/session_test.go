@@ -11,7 +11,7 @@ import (
 
 // openSession opens a session whose handshake takes as long as that of the endpoint, and
 // which stays open.
-func (r *rig) openSession(excluded *Exclusion, handshake map[string]time.Duration) Pick {
+func (r *rig) openSession(excluded *Exclusion, handshake map[string]time.Duration) Pick[any] {
 	r.t.Helper()
 	p, err := r.PickSession(r.now, excluded, nil)
 	if err != nil {
@@ -48,12 +48,36 @@ func TestSessionsAreEvenlySpreadHoweverFastTheHandshakesAre(t *testing.T) {
 	}
 }
 
+// The sessions of cookies are short requests: their endpoints have nothing in flight between them.
+// Those that joined a moment later must not lose every comparison because their slow start is one.
+func TestShortSessionsReachEndpointsThatJoinedOneAfterTheOther(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	for n := range 4 {
+		r.update(rangeOf(n + 1))
+		r.wait(100 * time.Millisecond)
+	}
+	homes := map[string]int{}
+	for range 400 {
+		p, err := r.PickSession(r.now, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Done(p, r.now, Result{Outcome: Success})
+		homes[p.ID()]++
+	}
+	for _, e := range rangeOf(4) {
+		if homes[e.ID] < 20 {
+			t.Errorf("%s has %d of 400 sessions", e.ID, homes[e.ID])
+		}
+	}
+}
+
 func TestTheSessionsThatMoveGoToTheWorkerThatHasNone(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	const others, each = 49, 24
 	r.update(rangeOf(others + 1)[:others])
 	r.settle()
-	var open []Pick
+	var open []Pick[any]
 	for range others * each {
 		open = append(open, r.openSession(nil, nil))
 	}
@@ -73,7 +97,7 @@ func TestSessionsFollowTheWeights(t *testing.T) {
 		cfg := DefaultConfig()
 		seed := rapid.Uint64().Draw(t, "seed")
 		cfg.Rand = rand.New(rand.NewPCG(seed, 1)).Uint64
-		b, err := NewBalancer(cfg)
+		b, err := NewBalancer[any](cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +150,7 @@ func TestAnEndpointThatFailsIsNoSinkholeForSessions(t *testing.T) {
 			}
 			tries++
 			r.Done(p, r.now, Failure)
-			tried.Add(p)
+			p.AddTo(&tried)
 		}
 		r.Refresh(r.now)
 	}
@@ -139,7 +163,7 @@ func TestAnEndpointThatHangsIsNoSinkholeForSessions(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(2))
 	r.settle()
-	var hanging []Pick
+	var hanging []Pick[any]
 	for range 200 {
 		p, err := r.PickSession(r.now, nil, nil)
 		if err != nil {
@@ -184,7 +208,7 @@ func TestSessionsPassOverFullExcludedAndEvictedEndpoints(t *testing.T) {
 	r.settle()
 	r.requests(4, "w1", time.Millisecond, Failure)
 	var tried Exclusion
-	tried.Add(r.pickFrom("w2"))
+	r.pickFrom("w2").AddTo(&tried)
 	got := map[string]int{}
 	for range 10 {
 		got[r.openSession(&tried, nil).ID()]++

@@ -8,8 +8,8 @@ import (
 )
 
 // quick answers like a worker that is never busy, in a millisecond on average.
-func (r *rig) quick(string, Instant) (time.Duration, Outcome) {
-	return time.Duration(0.7 * math.Exp(0.8*r.rng.NormFloat64()) * float64(ms)), Success.WithLoad(0)
+func (r *rig) quick(string, Instant) (time.Duration, ended) {
+	return time.Duration(0.7 * math.Exp(0.8*r.rng.NormFloat64()) * float64(ms)), Success.with(0)
 }
 
 // Queues do not differ at these rates, so that only the estimates decide, which are wrong
@@ -37,7 +37,7 @@ func TestSlowEndpointsGetSingleRequestsHoweverFewRequestsThereAre(t *testing.T) 
 	for _, rate := range []float64{50, 500} {
 		r := newRig(t, DefaultConfig())
 		r.update(rangeOf(6))
-		got := r.drive(load{rate, 4 * time.Minute, func(id string, now Instant) (time.Duration, Outcome) {
+		got := r.drive(load{rate, 4 * time.Minute, func(id string, now Instant) (time.Duration, ended) {
 			took, o := r.quick(id, now)
 			if id < "w2" {
 				took *= 3
@@ -62,7 +62,7 @@ func TestAnEndpointThatReturnsHasItsShareAfterTenSeconds(t *testing.T) {
 			for range trials {
 				r.drive(load{rate, 20 * time.Second, r.quick})
 				if evicted {
-					r.drive(load{rate, 2 * time.Second, func(id string, now Instant) (time.Duration, Outcome) {
+					r.drive(load{rate, 2 * time.Second, func(id string, now Instant) (time.Duration, ended) {
 						if id == "w5" {
 							return ms, Failure
 						}
@@ -74,7 +74,7 @@ func TestAnEndpointThatReturnsHasItsShareAfterTenSeconds(t *testing.T) {
 					r.update(rangeOf(6))
 				}
 				first := true
-				back := func(id string, now Instant) (time.Duration, Outcome) {
+				back := func(id string, now Instant) (time.Duration, ended) {
 					took, o := r.quick(id, now)
 					if id == "w5" && first { // it needs a new connection
 						took, first = took+20*ms, false

@@ -152,7 +152,7 @@ func TestALatencyEvictsAnEndpointAsTheScoreSeesIt(t *testing.T) {
 func TestEndpointsThatAreSomewhatSlowerStay(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(rangeOf(20))
-	r.drive(load{400, 2 * time.Minute, func(id string, _ Instant) (time.Duration, Outcome) {
+	r.drive(load{400, 2 * time.Minute, func(id string, _ Instant) (time.Duration, ended) {
 		if id == "w0" || id == "w1" || id == "w2" {
 			return 5*ms + time.Duration(r.rng.ExpFloat64()*50e6), Success
 		}

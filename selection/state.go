@@ -168,8 +168,12 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 	queue = max(out, v.queue)
 	if reported := s.reported.Load(); reported != noReport {
 		last, average := unpackPair(s.report.Load())
-		fresh := decay(float32(v.tick.since(tick(s.reportTick.Load()))) * perReportTau)
+		since := v.tick.since(tick(s.reportTick.Load()))
+		fresh := decay(float32(since) * perReportTau)
 		if reported == ownReport {
+			if since > reportExpiry && average > unusualQueue*(v.queue+v.headroom+1) {
+				average = expired(average, v.queue, since)
+			}
 			queue = average + (last-average)*fresh + out
 			if s.picks.Load() != s.mark.Load() {
 				queue += s.sentSinceReport(v.tick) * s.weighed()
@@ -190,6 +194,13 @@ func (s *state) parts(v *view) (latency, queue, success, ramp float32) {
 		latency /= overdueBonus
 	}
 	return latency, queue, success, ramp
+}
+
+// expired returns an unusual average of reports of which the last is older than reportExpiry. It falls
+// to the median within as long again, so that one request tries the endpoint: without requests there
+// is no other report, and a single false one would keep them away for good.
+func expired(average, median float32, since int32) float32 {
+	return average - (average-median)*min(float32(since-reportExpiry)/float32(reportExpiry), 1)
 }
 
 // overdue reports whether a good endpoint has been without an answer for so long that a
@@ -403,8 +414,11 @@ func (s *state) takeReport(load float32, now tick, alpha float32) {
 	average := load
 	if s.reported.Load() == ownReport {
 		_, average = unpackPair(s.report.Load())
-		age := now.since(tick(s.reportTick.Load()))
-		average += reportWeight(s.evidence().samples(), age, alpha) * (load - average)
+		if age := now.since(tick(s.reportTick.Load())); age > reportExpiry && average > unusualQueue*(load+1) {
+			average = load // what was reported before has expired
+		} else {
+			average += reportWeight(s.evidence().samples(), age, alpha) * (load - average)
+		}
 	}
 	s.report.Store(packPair(load, average))
 	storeTick(&s.reportTick, now)
@@ -473,40 +487,6 @@ func (s *state) freshen(now tick) {
 }
 
 const (
-	decayStepsPerUnit = 16
-	decayLimit        = 16 // e^-16 is 1e-7, the resolution of a float32
-)
-
-// decayTable holds e^-x at x = i/16 and the difference to the next entry. With linear
-// interpolation the error stays below 0.0005, and a lookup costs a tenth of math.Exp.
-var decayTable = func() (t [decayLimit * decayStepsPerUnit]struct{ value, slope float32 }) {
-	at := func(i int) float64 { return math.Exp(-float64(i) / decayStepsPerUnit) }
-	for i := range t {
-		t[i].value, t[i].slope = float32(at(i)), float32(at(i+1)-at(i))
-	}
-	return t
-}()
-
-// decay returns e^(-steps/16) for steps >= 0.
-func decay(steps float32) float32 {
-	i := uint(steps)
-	if i >= uint(len(decayTable)) {
-		return 0
-	}
-	e := &decayTable[i]
-	return e.value + e.slope*(steps-float32(i))
-}
-
-// Time constants of the score, as factors from ticks to steps of decay.
-const (
-	perLatencyTau = decayStepsPerUnit / (6 * ticksPerSecond)   // weight of latency samples
-	perReportsTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of reports in their average
-	perBadAge     = 1 / (5 * ticksPerSecond)                   // bad estimates, on a straight line
-	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond)  // sends, success, failure counts
-	perReportTau  = decayStepsPerUnit / (0.1 * ticksPerSecond) // a reported load, towards its average
-)
-
-const (
 	// goodEnough times the median latency is the limit between good and bad: bad estimates
 	// relax to it, and only a sample below it brings a slow endpoint back. An idle endpoint
 	// at this limit scores better than one of median latency at its usual work.
@@ -522,8 +502,11 @@ const (
 	// overdueSlow is how much longer that time is for an endpoint that was slow and reports no
 	// load. In a simulated fleet of such endpoints at 80 % load, p99 doubles with 1.
 	overdueSlow = 10
-	// reportExpiry, 10 s: an answer without a report discards a report older than this.
+	// reportExpiry, 10 s: an answer without a report discards a report older than this, and an unusual
+	// average falls from then on; see expired.
 	reportExpiry = int32(10_000_000_000 >> tickShift)
+	// unusualQueue times the usual queue keeps requests away however busy the others are.
+	unusualQueue = 10
 	// recentAge, 10 s: an older last request says nothing about the present.
 	recentAge = int32(10_000_000_000 >> tickShift)
 	// staleAge, 1 s: an estimate older than this follows a sample faster.
@@ -531,31 +514,3 @@ const (
 	// minHold, 100 ms: the count of sends starts to decay after this long without one.
 	minHold = int32(100_000_000 >> tickShift)
 )
-
-// Instant is a monotonic time: nanoseconds since an epoch of the caller's
-// choice, normally time.Since(epoch) with an epoch taken when the process
-// started. All calls to one Balancer use the same epoch. Instants of different
-// goroutines may arrive slightly out of order.
-type Instant time.Duration
-
-// tickShift makes a tick 2^17 ns, about 131 µs: fine enough that busy endpoints do not
-// lose samples, coarse enough that 32 bits last 6.5 days. Ages are computed as signed
-// differences, so stamps are correct up to half of that, and Refresh moves older stamps
-// forward (see maxAge).
-const tickShift = 17
-
-// ticksPerSecond converts time constants into ticks.
-const ticksPerSecond = float32(1e9) / (1 << tickShift)
-
-// maxAge, about 18 minutes, is the age at which Refresh stops the ageing of a
-// stamp. Every average has relaxed completely by then: e^(-1100 s / 10 s) is 0.
-const maxAge = 1 << 23
-
-// tick is a truncated Instant that fits into one atomic word together with a float32.
-type tick uint32
-
-func (t Instant) tick() tick { return tick(uint64(t) >> tickShift) }
-
-// since returns the ticks from stamp to t, 0 when the stamp is newer (another
-// goroutine read the clock later).
-func (t tick) since(stamp tick) int32 { return max(int32(t-stamp), 0) }

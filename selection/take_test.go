@@ -56,7 +56,7 @@ func TestLoadIsTheReportWhileItIsFreshElseOurOwnRequests(t *testing.T) {
 	check("at first", 0, false)
 	p := r.pickFrom("w0")
 	check("one out", 1, false)
-	r.Done(p, r.now, Success.WithLoad(40))
+	r.Done(p, r.now, Success.with(40))
 	check("after a report", 40, true)
 	p = r.pickFrom("w0")
 	check("and one more sent", 41, true)
@@ -80,7 +80,7 @@ func TestTakeAndLoadDoNotAllocate(t *testing.T) {
 			t.Error(err)
 		}
 		r.Load("w7", r.now)
-		r.Done(p, r.now, Success.WithLoad(1))
+		r.Balancer.Done(p, r.now, Success.with(1))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // failing answers after a millisecond; of the requests to each tier a share fails.
-func (r *rig) failing(shares ...float64) func(string, Instant) (time.Duration, Outcome) {
-	return func(id string, _ Instant) (time.Duration, Outcome) {
+func (r *rig) failing(shares ...float64) func(string, Instant) (time.Duration, ended) {
+	return func(id string, _ Instant) (time.Duration, ended) {
 		if r.rng.Float64() < shares[id[1]-'0'] {
 			return ms, Failure
 		}
@@ -68,13 +68,13 @@ func TestATierThatFailsIsLeftForOneThatIsWellAndComesBack(t *testing.T) {
 func TestHalfATierThatFailsIsEvictedBeyondAThird(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	r.update(tiers(12, 3))
-	sick := func(id string, _ Instant) (time.Duration, Outcome) {
+	sick := func(id string, _ Instant) (time.Duration, ended) {
 		if id[1] == '0' && id[3:] < "2" { // 0, 1, 10 and 11
 			return ms, Failure
 		}
 		return ms, Success
 	}
-	worse := func(id string, now Instant) (time.Duration, Outcome) {
+	worse := func(id string, now Instant) (time.Duration, ended) {
 		if id == "t0-2" || id == "t0-3" {
 			return ms, Failure
 		}
@@ -175,7 +175,7 @@ func TestAnotherTierIsKnownByEnoughRecentRequests(t *testing.T) {
 }
 
 func TestPanicIsJudgedByTheTierThatFailsLeast(t *testing.T) {
-	b, err := NewBalancer(DefaultConfig())
+	b, err := NewBalancer[any](DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 )
 
 // tiers returns n endpoints in each tier: t0-0, t0-1, …
-func tiers(sizes ...int) (endpoints []Endpoint) {
+func tiers(sizes ...int) (endpoints []Endpoint[any]) {
 	for tier, n := range sizes {
 		for i := range n {
-			endpoints = append(endpoints, Endpoint{ID: fmt.Sprintf("t%d-%d", tier, i), Weight: 1, Tier: uint8(tier)})
+			endpoints = append(endpoints, Endpoint[any]{ID: fmt.Sprintf("t%d-%d", tier, i), Weight: 1, Tier: uint8(tier)})
 		}
 	}
 	return endpoints
@@ -175,6 +175,6 @@ func TestARequestThatHasTriedItsTierGoesFarther(t *testing.T) {
 		if p.endpoint().Tier != want {
 			t.Errorf("attempt %d went to tier %d, want %d", i, p.endpoint().Tier, want)
 		}
-		tried.Add(p)
+		p.AddTo(&tried)
 	}
 }

@@ -71,7 +71,7 @@ type tierHealth struct {
 	// that could take the traffic; 1 if there is none.
 	otherFailing atomic.Uint32
 
-	// The fields below are used only with Balancer.mu held.
+	// The fields below are used only with core.mu held.
 	ended     uint64  // requests since the last time of unknownAfter without any
 	lastEnded Instant // when compareTiers last saw an ended request
 
@@ -127,7 +127,7 @@ func (h *tierHealth) expected() float32 {
 
 // assignTiers gives each endpoint the health record of its tier. If the range has only one
 // tier, whichever it is, that is the record of the range. b.mu is held.
-func (b *Balancer) assignTiers(entries []entry) {
+func (b *core) assignTiers(entries []entry) {
 	var old map[uint8]*tierHealth
 	old, b.tiers = b.tiers, nil
 	if len(tally(entries)) > 1 {
@@ -150,7 +150,7 @@ func (b *Balancer) assignTiers(entries []entry) {
 
 // compareTiers sets tierHealth.otherFailing of each tier from the records of the others. b.mu
 // is held.
-func (b *Balancer) compareTiers(entries []entry, now Instant) {
+func (b *core) compareTiers(entries []entry, now Instant) {
 	if b.tiers == nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // weighted returns endpoints of these weights.
-func weighted(weights ...float64) []Endpoint {
+func weighted(weights ...float64) []Endpoint[any] {
 	endpoints := rangeOf(len(weights))
 	for i, w := range weights {
 		endpoints[i].Weight = w
@@ -43,7 +43,7 @@ func TestSharesFollowWeightsWhenEndpointsAreEquallyFast(t *testing.T) {
 				r := newRig(t, DefaultConfig())
 				r.update(weighted(weights...))
 				rate := inFlight / 0.025
-				got := r.drive(load{rate, max(time.Duration(8_000/rate*1e9), 20*time.Second), func(string, Instant) (time.Duration, Outcome) {
+				got := r.drive(load{rate, max(time.Duration(8_000/rate*1e9), 20*time.Second), func(string, Instant) (time.Duration, ended) {
 					if varying {
 						return time.Duration(r.rng.ExpFloat64() * 25e6), Success
 					}
@@ -76,7 +76,7 @@ func TestAnEndpointOfTwiceTheWeightIsAsBusyWithTwiceTheRequests(t *testing.T) {
 // Chance alone must leave every endpoint its share: the promise of Brewer's draw, for
 // any weights.
 func TestInPairsEndpointsAppearInProportionToTheirWeights(t *testing.T) {
-	b, err := NewBalancer(DefaultConfig())
+	b, err := NewBalancer[any](DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestInPairsEndpointsAppearInProportionToTheirWeights(t *testing.T) {
 		const draws = 8_000
 		got, firsts := make([]float64, len(weights)), make([]float64, len(weights))
 		for range draws {
-			i, j, favoured := c.pair(b, b.random(nil), nil)
+			i, j, favoured := c.pair(&b.core, b.random(nil), nil)
 			if i == j {
 				t.Fatalf("weights %v: drew %d twice", weights, i)
 			}
@@ -138,9 +138,9 @@ func TestAWorkerTakesAtMostSixTimesTheShareOfItsWeight(t *testing.T) {
 				weights = append(weights, 10)
 			}
 			r.update(weighted(weights...))
-			got := r.drive(load{200, 100 * time.Second, func(id string, _ Instant) (time.Duration, Outcome) {
+			got := r.drive(load{200, 100 * time.Second, func(id string, _ Instant) (time.Duration, ended) {
 				if id == "w0" {
-					return ms / 5, Success.WithLoad(0)
+					return ms / 5, Success.with(0)
 				}
 				return time.Duration(r.rng.ExpFloat64() * 25e6), Success
 			}})

@@ -23,7 +23,6 @@ import (
 	"github.com/ringway/ringway/sims/internal/scenarios/gossip"
 	"github.com/ringway/ringway/sims/internal/scenarios/latency"
 	"github.com/ringway/ringway/sims/internal/scenarios/overload"
-	"github.com/ringway/ringway/sims/internal/scenarios/retrystorm"
 	"github.com/ringway/ringway/sims/internal/scenarios/surge"
 	"github.com/ringway/ringway/sims/internal/scenarios/zones"
 	"github.com/ringway/ringway/sims/internal/validation"
@@ -127,7 +126,7 @@ func scenarios() []scenario.Scenario {
 		latency.New(),
 		failover.New(),
 		overload.New(),
-		retrystorm.New(),
+		overload.RetryStorm(),
 		gossip.New(),
 		capacity.New(),
 	}
@@ -182,7 +181,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Long: "validate builds the binaries, starts relays, agents and backends on loopback and sends\n" +
 			"them the very requests of a simulation, at the same times. It prints what both show,\n" +
 			"with the difference. The machine must do nothing else meanwhile.",
-		Example: "  sims validate\n  sims validate --set load=0.4 --update docs/concepts/simulation-and-reality.md",
+		Example: "  sims validate\n  sims validate --set load=0.4 --update docs/concepts/simulation.md",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			results, err := a.execute(c.Context(), []scenario.Scenario{validation.New()}, &o)

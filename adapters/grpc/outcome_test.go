@@ -36,8 +36,8 @@ func TestEachStatusHasAnOutcome(t *testing.T) {
 		received, streaming bool
 		want                selection.Outcome
 	}{
-		"a deadline without any answer":               {status.Error(codes.DeadlineExceeded, ""), false, false, selection.Failure.WithoutAnswer()},
-		"a deadline of a stream without any answer":   {status.Error(codes.DeadlineExceeded, ""), false, true, selection.Failure.WithoutAnswer()},
+		"a deadline without any answer":               {status.Error(codes.DeadlineExceeded, ""), false, false, selection.NoAnswer},
+		"a deadline of a stream without any answer":   {status.Error(codes.DeadlineExceeded, ""), false, true, selection.NoAnswer},
 		"a deadline of a stream that has begun":       {status.Error(codes.DeadlineExceeded, ""), true, true, selection.Cancelled},
 		"a broken stream":                             {status.Error(codes.Unavailable, ""), true, true, selection.Failure},
 		"an error without a status counts as unknown": {errors.New("x"), true, false, selection.Failure},

@@ -184,7 +184,7 @@ func outcomeOf(info balancer.DoneInfo, streaming bool) selection.Outcome {
 	case codes.DeadlineExceeded:
 		switch {
 		case !info.BytesReceived:
-			return selection.Failure.WithoutAnswer()
+			return selection.NoAnswer
 		case streaming: // many streams live until their deadline
 			return selection.Cancelled
 		}

@@ -81,6 +81,12 @@ const (
 	// maxStreams bounds the streams of one client. With ADS one is enough; otherwise Envoy
 	// opens one for each cluster.
 	maxStreams = 64
+	// maxConns bounds the connections of one certificate. One is enough; the others are those of a
+	// client that connects again before the old ones are found dead.
+	maxConns = 16
+	// requestRate and requestBurst bound the requests of one stream, per second and together: an Envoy
+	// sends one for each response, and one for each cluster when it starts.
+	requestRate, requestBurst = 100, 1000
 	// maxSilent bounds the streams that have sent no request yet.
 	maxSilent = 256
 )

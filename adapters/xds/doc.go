@@ -49,6 +49,8 @@
 //     streams, names and sizes are bounded. A refusal ends the stream with a status, is counted
 //     in ringway_xds_refused_total and logged. Refused responses (NACK) are counted, and the
 //     first in a row is logged; the other endpoints of the client stay as they are.
+//   - A client has at most 64 streams, of which each is read at 100 requests per second after the first
+//     1,000; one beyond waits. A certificate has at most 16 connections.
 //   - 256 streams may be open without a request. A new one then takes the place of the oldest
 //     of the address, or of the certificate, that has the most of them.
 //   - If the node has an Identity, a client needs the certificate of a relay of this cluster,

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -12,8 +11,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/latest"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -40,7 +39,7 @@ type planner struct {
 	secured bool // only endpoints with mutual TLS are sent
 	clients *clients
 	metrics *metrics
-	plans   latest.Value[map[string]*affinity.Plan]
+	plans   publish.Value[map[string]*affinity.Plan]
 
 	world    world
 	services map[string]*service
@@ -69,7 +68,7 @@ func newPlanner(cfg Config, secured bool, c *clients, m *metrics) *planner {
 func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan uint64) {
 	gather := time.After(p.cfg.Gather)
 	gathered, hasJoined, least := false, false, uint64(0)
-	pacer, changed := latest.NewPacer(), false
+	pacer, changed := publish.NewPacer(), false
 	var over <-chan time.Time
 	ready := false
 	for {
@@ -104,7 +103,7 @@ func (p *planner) run(ctx context.Context, worlds <-chan world, joined <-chan ui
 			continue
 		}
 		pacer.Begin(planInterval)
-		changed, over = false, latest.At(p.update(time.Now()))
+		changed, over = false, publish.At(p.update(time.Now()))
 	}
 }
 
@@ -201,7 +200,8 @@ func (p *planner) plan(name string, s *service, in input) (map[string]*endpoint.
 	// keep their places. Vanished relays keep theirs only as far as every worker still has its
 	// connections.
 	cfg.Service, cfg.Relays, cfg.WorkersOrdered = name, slices.Concat(in.clients, absent), false
-	cfg.RelaysPerService = max(len(cfg.Relays), cmp.Or(cfg.Minimums, affinity.DefaultMinimums).PeersPerWorker)
+	cfg.RelaysPerService = max(len(cfg.Relays), cfg.WithDefaults().Minimums.PeersPerWorker)
+	cfg.Previous = s.plan
 	if len(in.clients) > 0 {
 		if err := of.makePlans(cfg, workers{ready, draining, vanished}); err != nil {
 			return nil, err

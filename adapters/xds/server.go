@@ -23,6 +23,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/presence"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -31,6 +32,7 @@ import (
 type ControlPlane struct {
 	cfg       Config
 	member    membership.Config
+	fleet     *presence.Fleet // the members that the node sees, and attached workers
 	catalogue *advertise.Catalogue
 	clients   *clients
 	planner   *planner
@@ -55,7 +57,8 @@ func New(cfg Config) (*ControlPlane, error) {
 	proven := c.member.Identity != nil && cfg.TLS == nil
 	c.clients = newClients(cfg, proven, c.metrics, c.lines)
 	c.planner = newPlanner(cfg, c.member.Identity != nil, c.clients, c.metrics)
-	c.catalogue, err = advertise.New(advertise.Config{Gossip: cfg.Node, Rules: advertise.Rules{Proven: c.member.Identity != nil}, Logger: cfg.Logger, Registerer: registry})
+	c.fleet = presence.New(cfg.Node, cfg.Logger, registry)
+	c.catalogue, err = advertise.New(advertise.Config{Gossip: c.fleet, Rules: advertise.Rules{Proven: c.member.Identity != nil}, Logger: cfg.Logger, Registerer: registry})
 	if err != nil {
 		return nil, fmt.Errorf("xds: %w", err)
 	}
@@ -94,10 +97,11 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 		return errors.Join(err, c.Close())
 	}
 	joined, worlds := make(chan uint64, 1), make(chan world)
+	group.Go(func() error { return c.fleet.Run(failed) })
 	group.Go(func() error { return c.catalogue.Run(failed) })
 	group.Go(func() error {
-		if c.cfg.Node.WaitReady(failed) == nil {
-			joined <- c.cfg.Node.Status().Version
+		if version, ok := c.informed(failed); ok {
+			joined <- version
 		}
 		return nil
 	})
@@ -140,6 +144,26 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	return errors.Join(err, c.Close())
 }
 
+// informed waits until the node has joined and the lists of attached workers are here, and returns
+// the version of the snapshot that has both.
+func (c *ControlPlane) informed(ctx context.Context) (version uint64, ok bool) {
+	if c.fleet.WaitReady(ctx) != nil {
+		return 0, false
+	}
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if version = c.fleet.Status().Version; c.fleet.Informed() && version <= c.fleet.Snapshot().Version() {
+			return version, true
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return 0, false
+		}
+	}
+}
+
 // Close releases what New and the node have bound, for a control plane that is not run. Run
 // calls it automatically.
 func (c *ControlPlane) Close() error {
@@ -171,7 +195,7 @@ func (c *ControlPlane) server(ctx context.Context) (*grpc.Server, net.Listener) 
 		// whatever the role of the node is, this listener serves those in the place of relays.
 		policy.Self.Role = identity.RoleGate
 		c.admission = handshake.NewListener(handshake.ListenerConfig{
-			Socket: c.socket, Source: source, TLS: source.ServerConfig(policy, "h2"),
+			Socket: c.socket, PerNode: maxConns, Source: source, TLS: source.ServerConfig(policy, "h2"),
 			Allowed: "clients with a relay's certificate of this cluster and environment", Refused: c.metrics.connections, Logger: c.cfg.Logger,
 		})
 		listener = c.admission

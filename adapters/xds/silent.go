@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -71,7 +72,7 @@ func (s *silent) remove(one *silentStream) bool {
 func (f *clients) intercept(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	place := f.silent.enter(f.sourceOf(stream.Context()))
 	defer f.silent.leave(place)
-	err := handler(server, &speaking{ServerStream: stream, clients: f, place: place})
+	err := handler(server, &speaking{ServerStream: stream, clients: f, place: place, pace: rate.NewLimiter(requestRate, requestBurst)})
 	select {
 	case <-place.displaced:
 		return f.refuse(refusedStreams, codes.ResourceExhausted, "%d streams have not sent a request yet, and this one was the oldest of its source", maxSilent)
@@ -98,12 +99,17 @@ type speaking struct {
 	grpc.ServerStream
 	clients *clients
 	place   *silentStream // nil after the first request
+	pace    *rate.Limiter // of the requests after it
 }
 
-// RecvMsg implements grpc.ServerStream. The goroutine for the first request ends with the stream
+// RecvMsg implements grpc.ServerStream. A stream with too many requests is read slowly, so that its
+// client waits. The goroutine for the first request ends with the stream
 // at the latest.
 func (s *speaking) RecvMsg(m any) error {
 	if s.place == nil {
+		if err := s.pace.Wait(s.Context()); err != nil {
+			return err
+		}
 		return s.ServerStream.RecvMsg(m)
 	}
 	place := s.place

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := traffic.Run(ctx, *addr, echo(*name, *delay)); err != nil {
+	if err := loadgen.Run(ctx, *addr, echo(*name, *delay)); err != nil {
 		fmt.Fprintln(os.Stderr, "echo:", err)
 		os.Exit(1)
 	}
@@ -40,6 +40,6 @@ func hostName() string {
 	return name
 }
 
-func echo(name string, delay time.Duration) *traffic.Stub {
-	return traffic.NewStub(traffic.StubConfig{Name: name, Median: delay, Seed: rand.Uint64()})
+func echo(name string, delay time.Duration) *loadgen.Stub {
+	return loadgen.NewStub(loadgen.StubConfig{Name: name, Median: delay, Seed: rand.Uint64()})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 )
 
 func TestEveryRequestIsAnsweredWithTheName(t *testing.T) {
@@ -33,7 +33,7 @@ func TestAServiceTimeEndsWithItsClient(t *testing.T) {
 func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := traffic.Run(ctx, "127.0.0.1:0", echo("echo-1", 0)); err != nil {
+	if err := loadgen.Run(ctx, "127.0.0.1:0", echo("echo-1", 0)); err != nil {
 		t.Error(err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	if err := traffic.Run(t.Context(), taken.Addr().String(), echo("echo-1", 0)); err == nil {
+	if err := loadgen.Run(t.Context(), taken.Addr().String(), echo("echo-1", 0)); err == nil {
 		t.Error("two servers on one port")
 	}
 }

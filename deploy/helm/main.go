@@ -122,7 +122,8 @@ func valuesSchema(manifests map[string]string) (string, error) {
 }
 
 // variables are the environment variables of the set that the manifest does not have. Values
-// are strings, because a YAML number such as 1000000 would become 1e+06.
+// are strings, because a YAML number such as 1000000 would become 1e+06; a pattern refuses those
+// of a wrong type, with which no pod would start.
 func variables(set *settings.Set, manifest string) map[string]any {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	set.BindFlags(flags) // leaves out what only the file can have
@@ -132,7 +133,11 @@ func variables(set *settings.Set, manifest string) map[string]any {
 			return
 		}
 		if name := set.Variable(f.Name); !strings.Contains(manifest, "{name: "+name+", ") {
-			names[name] = map[string]string{"type": "string"}
+			value := map[string]string{"type": "string"}
+			if pattern := set.VariablePattern(f.Name); pattern != "" {
+				value["pattern"] = pattern + `|[$][(]` // Kubernetes replaces $(NAME)
+			}
+			names[name] = value
 		}
 	})
 	return names

@@ -162,7 +162,7 @@ func (r *release) make(p platform, stage string) error {
 // `go install`.
 func (r *release) build(p platform, stage string) error {
 	args := []string{"build", "-trimpath", "-buildvcs=auto", "-o", stage + string(filepath.Separator),
-		"-ldflags", "-s -w -buildid= -X github.com/ringway/ringway/internal/node.version=" + r.version}
+		"-ldflags", "-s -w -buildid= -X github.com/ringway/ringway/internal/process.version=" + r.version}
 	for _, b := range binaries {
 		args = append(args, "./cmd/"+b)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/wirefixture"
@@ -25,7 +25,7 @@ func answers() map[string]any {
 		"route": &api.Route{}, "check": &api.Report{}, "keys": &api.Keys{}, "keys-request": &api.KeysRequest{}, "reload": &api.Reload{},
 		"drain": &api.Drain{}, "rebalance": &api.Rebalance{}, "shared-key": &sharedkey.Status{},
 		"worker-services": &api.WorkerServices{}, "worker-drain-request": &api.WorkerDrainRequest{}, "worker-reload": &api.WorkerReload{},
-		"config": &api.Config{ID: "text", Settings: api.Settings(values)}, "departures": &api.Departures{}, "traffic": &api.Traffic{}, "fleet": &api.Fleet{}, "version": &node.Build{},
+		"config": &api.Config{ID: "text", Settings: api.Settings(values)}, "departures": &api.Departures{}, "traffic": &api.Traffic{}, "fleet": &api.Fleet{}, "version": &process.Build{},
 	}
 	for _, answer := range all {
 		if v := reflect.ValueOf(answer).Elem(); v.IsZero() {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -55,10 +55,10 @@ func (t Ticket) Done(o selection.Outcome) {
 	if t.done == nil {
 		return
 	}
-	switch o.Kind() {
+	switch o {
 	case selection.Success:
 		t.done(nil)
-	case selection.Failure:
+	case selection.Failure, selection.NoAnswer:
 		t.done(errFailure)
 	default:
 		t.done(errIgnored)
@@ -221,7 +221,7 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	f := series.With(nil) // registered below, with all errors
+	f := metric.With(nil) // registered below, with all errors
 	circuits := f.GaugeVec("ringway_circuits", "Circuits (one per caller, service and endpoint), by state: closed, half_open, open.", "state")
 	transitions := f.CounterVec("ringway_circuit_transitions_total", "Changes of circuits, by the state they changed to.", "state")
 	m := &metrics{

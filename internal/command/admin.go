@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -50,19 +50,28 @@ type adminCall struct {
 // relayCall and workerCall add the flags of a call: the address, and the output forms, all
 // of them if outputs is empty.
 func relayCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
-	return newAdminCall("relay", node.RelayAdminPort, flags, outputs)
+	return newAdminCall("relay", process.RelayAdminPort, flags, outputs)
 }
 
 func workerCall(flags *pflag.FlagSet, outputs ...string) *adminCall {
-	return newAdminCall("worker", node.WorkerAdminPort, flags, outputs)
+	return newAdminCall("worker", process.WorkerAdminPort, flags, outputs)
 }
 
 // callOf returns the call of a command that both binaries have.
-func callOf(process string, flags *pflag.FlagSet) *adminCall {
+func callOf(process string, flags *pflag.FlagSet, outputs ...string) *adminCall {
 	if process == "worker" {
-		return workerCall(flags)
+		return workerCall(flags, outputs...)
 	}
-	return relayCall(flags)
+	return relayCall(flags, outputs...)
+}
+
+// serviceCall is relayCall for a command whose argument is a service, and whose answer can be
+// watched.
+func serviceCall(c *cobra.Command) *adminCall {
+	call := relayCall(c.Flags())
+	call.watchable(c.Flags())
+	c.ValidArgsFunction = call.completeServices
+	return call
 }
 
 func newAdminCall(process, port string, flags *pflag.FlagSet, outputs []string) *adminCall {
@@ -149,6 +158,24 @@ func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (
 func get[T any](cmd *cobra.Command, c *adminCall, path string, table func(io.Writer, *T, tableStyle) error) error {
 	var answer T
 	return c.call(cmd, http.MethodGet, path, nil, &answer, func(w io.Writer, style tableStyle) error { return table(w, &answer, style) })
+}
+
+// getDocument is get for a document that this command makes from answers. fetch may return a
+// document and an error, as for read.
+func getDocument[T any](cmd *cobra.Command, c *adminCall, fetch func(context.Context) (*T, error), table func(io.Writer, *T, tableStyle) error) error {
+	var doc *T
+	return c.read(cmd, func(ctx context.Context) ([]byte, error) {
+		made, err := fetch(ctx)
+		if made == nil {
+			return nil, err
+		}
+		text, failed := document(made)
+		if failed != nil {
+			return nil, failed
+		}
+		doc = made
+		return text, err
+	}, func(w io.Writer, style tableStyle) error { return table(w, doc, style) })
 }
 
 // call is get for any request; it decodes the answer into answer.
@@ -265,7 +292,7 @@ func (a *adminAccess) authorize(req *http.Request) error {
 // redirect.
 func direct(addr string) (*http.Client, *http.Transport) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return node.Dial(ctx, onThisHost(addr))
+		return process.Dial(ctx, onThisHost(addr))
 	}}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, transport
 }

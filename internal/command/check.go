@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -48,12 +48,19 @@ func CheckCommand() *cobra.Command {
 // marks are the first characters of a finding in the output.
 var marks = map[api.Status]cell{api.OK: {"✓", styleGood}, api.Warning: {"!", styleFair}, api.Failed: {"✗", styleBad}}
 
+// screen is how many lines a report may have: what does not fit a screen is not read.
+const checkLines = 40
+
+// checkText writes what is wrong first, in the order of the checks, which begin with what
+// explains the others. The checks without a finding follow, as one line if all would not fit
+// a screen.
 func checkText(w io.Writer, r *api.Report, colour bool) error {
-	var b strings.Builder
+	var wrong, fine strings.Builder
 	width := 0
 	for _, f := range r.Findings {
 		width = max(width, len(f.Check))
 	}
+	var names []string
 	for _, f := range r.Findings {
 		mark := marks[f.Status]
 		if mark.text == "" {
@@ -62,15 +69,26 @@ func checkText(w io.Writer, r *api.Report, colour bool) error {
 		if colour {
 			mark.text = string(mark.style) + mark.text + reset
 		}
-		fmt.Fprintf(&b, "%s %-*s  %s\n", mark.text, width, node.Printable(f.Check), node.Printable(f.Text))
+		b := &wrong
+		if f.Status == api.OK {
+			b, names = &fine, append(names, f.Check)
+		}
+		fmt.Fprintf(b, "%s %-*s  %s\n", mark.text, width, process.Printable(f.Check), process.Printable(f.Text))
 		for _, more := range []struct{ name, text string }{{"why", f.Cause}, {"do", f.Remedy}, {"see", f.Page}} {
 			if more.text != "" {
-				fmt.Fprintf(&b, "  %*s  %-3s  %s\n", width, "", more.name, node.Printable(more.text))
+				fmt.Fprintf(b, "  %*s  %-3s  %s\n", width, "", more.name, process.Printable(more.text))
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s: %s\n", node.Printable(r.Relay), tally(r))
-	_, err := io.WriteString(w, b.String())
+	text := fine.String()
+	if lines := strings.Count(wrong.String()+text, "\n"); lines+2 > checkLines {
+		mark := marks[api.OK].text
+		if colour {
+			mark = string(styleGood) + mark + reset
+		}
+		text = fmt.Sprintf("%s %s\n", mark, process.Printable(strings.Join(names, ", ")))
+	}
+	_, err := fmt.Fprintf(w, "%s%s\n%s: %s\n", wrong.String(), text, process.Printable(r.Relay), tally(r))
 	return err
 }
 
@@ -137,7 +155,7 @@ func judgeHealth(w io.Writer, resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", answer.Status, strings.Join(answer.Reasons, "; "))
 	}
-	_, err := fmt.Fprintln(w, node.Printable(answer.Status))
+	_, err := fmt.Fprintln(w, process.Printable(answer.Status))
 	return err
 }
 

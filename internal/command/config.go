@@ -18,12 +18,12 @@ import (
 // configCommand is `config`: it shows and validates the settings, with or without a
 // process.
 func (d *Daemon) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "check and show the settings", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "config", Short: "write, check and show the settings", Args: cobra.NoArgs,
 		Long: "Flags beat the environment, the environment beats the file, the file beats the default.\n" +
 			"Every setting of " + d.Name + " run is a flag here, too.",
-		Example: fmt.Sprintf("  %[1]s config validate %[1]s.yaml\n  %[1]s config show --origin", d.Name),
+		Example: fmt.Sprintf("  %[1]s config init --out %[1]s.yaml\n  %[1]s config validate %[1]s.yaml\n  %[1]s config show --origin", d.Name),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.AddCommand(d.configShowCommand(), d.configValidateCommand())
+	c.AddCommand(d.configShowCommand(), d.configValidateCommand(), d.configInitCommand(), d.configSchemaCommand())
 	return c
 }
 

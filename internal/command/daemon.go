@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -45,8 +45,12 @@ type Daemon struct {
 	// Start builds the daemon from the loaded settings.
 	Start func(*slog.Logger, *prometheus.Registry) (Runner, error)
 
+	// ServicesFile are the keys of a file of services; nil: the daemon reads none.
+	ServicesFile *settings.Set
+
+	helpAll bool          // --help-all
 	level   slog.LevelVar // of the log; a reload may change the level
-	monitor *node.Monitor
+	monitor *process.Monitor
 }
 
 // Runner is a daemon that is ready to run.
@@ -64,7 +68,7 @@ type Reloader interface {
 // is notified of. Reasons lists why it should not; an empty list means ready. Reasons may
 // be called from any goroutine, also before Run and after it.
 type Readier interface {
-	Reasons() []node.Reason
+	Reasons() []process.Reason
 }
 
 // ErrNothingMatched is wrapped by the error of a command whose arguments match nothing. The
@@ -82,15 +86,21 @@ func (d *Daemon) Command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 		RunE:              d.run,
 	}
+	root.Version = process.ReadBuild().String()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.InitDefaultVersionFlag()
 	root.SetFlagErrorFunc(d.explainFlag)
 	root.SetUsageFunc(d.usage)
-	run := &cobra.Command{Use: "run", Short: "run the " + d.Name + " (the default)", Example: d.Example, Args: cobra.NoArgs, RunE: d.run}
+	run := &cobra.Command{Use: "run", Short: "run the " + d.Name + " (the default)", Example: d.Example, Args: d.onlyFlags, RunE: d.run}
 	config := d.configCommand()
 	flags := pflag.NewFlagSet(d.Name, pflag.ContinueOnError)
 	d.Settings.BindFlags(flags)
 	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{settingAnnotation: {"true"}} })
 	for _, fs := range []*pflag.FlagSet{root.Flags(), run.Flags(), config.PersistentFlags()} {
 		fs.AddFlagSet(flags)
+	}
+	for _, c := range []*cobra.Command{root, run} {
+		c.Flags().BoolVar(&d.helpAll, helpAll, false, "help with all settings")
 	}
 	addGroups(root)
 	grouped(root, groupRun, run)
@@ -106,6 +116,19 @@ func unknownVerb(c *cobra.Command, args []string) error {
 	text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
 	if meant := c.SuggestionsFor(args[0]); len(meant) > 0 {
 		text += ": did you mean " + strings.Join(meant, " or ") + "?"
+	}
+	return fmt.Errorf("%s\nsee %s --help", text, c.CommandPath())
+}
+
+// onlyFlags returns an error for arguments of run, which are settings without their dashes.
+func (d *Daemon) onlyFlags(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unexpected argument %q for %q, which takes flags only", args[0], c.CommandPath())
+	name, _, _ := strings.Cut(args[0], "=")
+	if meant := settings.Nearest(name, d.Settings.Names()); meant != "" {
+		text += ": did you mean --" + meant + "?"
 	}
 	return fmt.Errorf("%s\nsee %s --help", text, c.CommandPath())
 }
@@ -136,28 +159,31 @@ func (d *Daemon) Load() error {
 }
 
 // Monitor lets operators read the log. Start uses it.
-func (d *Daemon) Monitor() *node.Monitor { return d.monitor }
+func (d *Daemon) Monitor() *process.Monitor { return d.monitor }
 
 // Running returns the settings in effect. Start uses it: the settings were just loaded.
-func (d *Daemon) Running() *node.Running {
-	return node.NewRunning(node.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
+func (d *Daemon) Running() *process.Running {
+	return process.NewRunning(process.RunningConfig{Set: d.Settings, Load: d.Load, Level: &d.level})
 }
 
 func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
+	if d.helpAll {
+		return cmd.Help()
+	}
 	if err := d.Load(); err != nil {
 		return err
 	}
 	level, format := d.Log()
 	registry := prometheus.NewRegistry()
-	node.IgnoreBrokenPipes()
-	stderr := node.NewOutput(node.OutputConfig{Out: cmd.ErrOrStderr(), Registerer: registry})
+	process.IgnoreBrokenPipes()
+	stderr := process.NewOutput(process.OutputConfig{Out: cmd.ErrOrStderr(), Registerer: registry})
 	defer stderr.Close()
-	least, err := node.ParseLevel(level)
+	least, err := process.ParseLevel(level)
 	if err != nil {
 		return err
 	}
 	d.level.Set(least)
-	logger, err := node.NewLeveledLogger(stderr, format, &d.level)
+	logger, err := process.NewLeveledLogger(stderr, format, &d.level)
 	if err != nil {
 		return err
 	}
@@ -165,32 +191,32 @@ func (d *Daemon) run(cmd *cobra.Command, _ []string) error {
 	// Some libraries know only the standard logger, which must not wait for a reader either.
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(stderr)
-	d.monitor = node.NewMonitor()
+	d.monitor = process.NewMonitor()
 	logger = d.monitor.Tap(logger)
-	banner := node.Banner{Title: d.Name + " " + node.Version(), Rows: append(d.Banner(), slog.String("memory", node.LimitMemory(os.DirFS("/"))))}
+	banner := process.Banner{Title: d.Name + " " + process.Version(), Rows: append(d.Banner(), slog.String("memory", process.LimitMemory(os.DirFS("/"))))}
 	if err := banner.Show(stderr, logger, format); err != nil {
 		return err
 	}
 	for _, warning := range d.Settings.Warnings() {
 		logger.Warn(warning)
 	}
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
-	if err := node.NewGossipSink(registry).Install(); err != nil {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), process.BuildInfo())
+	if err := process.NewGossipSink(registry).Install(); err != nil {
 		return err
 	}
 	runner, err := d.Start(logger, registry)
 	if err != nil {
 		return err
 	}
-	signals := node.SignalConfig{Logger: logger, Exit: func(code int) {
+	signals := process.SignalConfig{Logger: logger, Exit: func(code int) {
 		stderr.Close()
 		os.Exit(code)
 	}}
-	notifier := node.NewNotifier(logger)
+	notifier := process.NewNotifier(logger)
 	if r, ok := runner.(Reloader); ok {
 		signals.Reload = notifier.Reloading(r.Reload)
 	}
-	ctx, stop := node.Signals(cmd.Context(), signals)
+	ctx, stop := process.Signals(cmd.Context(), signals)
 	defer stop()
 	var telling sync.WaitGroup
 	if r, ok := runner.(Readier); ok {
@@ -228,7 +254,7 @@ func Run(root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	stderr := node.NewOutput(node.OutputConfig{Out: os.Stderr}) // a pipe that is not read must not prevent the end
+	stderr := process.NewOutput(process.OutputConfig{Out: os.Stderr}) // a pipe that is not read must not prevent the end
 	fmt.Fprint(stderr, failure(root, err))
 	stderr.Close()
 	if errors.Is(err, ErrNothingMatched) {
@@ -243,24 +269,25 @@ func failure(root *cobra.Command, err error) string {
 	if problems, ok := errors.AsType[settings.Problems](err); ok {
 		said = problems.Error()
 	}
-	return fmt.Sprintf("%s: %s\n", root.Name(), node.PrintableLines(said))
+	return fmt.Sprintf("%s: %s\n", root.Name(), process.PrintableLines(said))
 }
 
 // RelayTree is the command line of the relay binary; run are the commands that start
-// something else than the daemon.
-func (d *Daemon) RelayTree(run ...*cobra.Command) *cobra.Command {
+// something else than the daemon. It is no method: with templates, as of the status page, the
+// linker keeps the methods of every type, and the worker would have all commands of the relay.
+func RelayTree(d *Daemon, run ...*cobra.Command) *cobra.Command {
 	root := d.Command()
 	grouped(root, groupRun, run...)
-	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), TopCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), ExplainRequestCommand(), CheckCommand(), MonitorCommand("relay"), TapCommand(), DebugCommand("relay"), healthVerb("relay", node.RelayAdminPort))
+	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), TopCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), ExplainRequestCommand(), CheckCommand(), MonitorCommand("relay"), TapCommand(), DebugCommand("relay"), healthVerb("relay", process.RelayAdminPort))
 	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RebalanceCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
 }
 
 // WorkerTree is the command line of the worker binary.
-func (d *Daemon) WorkerTree() *cobra.Command {
+func WorkerTree(d *Daemon) *cobra.Command {
 	root := d.Command()
-	grouped(root, groupInspect, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", node.WorkerAdminPort))
+	grouped(root, groupInspect, MembersCommand("worker"), WorkerServicesCommand(), MonitorCommand("worker"), DebugCommand("worker"), healthVerb("worker", process.WorkerAdminPort))
 	grouped(root, groupAct, DrainCommand(), UndrainCommand(), ReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("worker"))
 	return root
@@ -286,7 +313,7 @@ func versionCommand(name string) *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		build := node.ReadBuild()
+		build := process.ReadBuild()
 		return f.showValue(cmd, build, func(w io.Writer) error {
 			if !f.wide() {
 				_, err := fmt.Fprintln(w, name, build)

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -127,7 +127,7 @@ func TestVersionNamesTheProgram(t *testing.T) {
 func TestTheLogLevelIsThatOfTheSettingsAndFollowsAReload(t *testing.T) {
 	cfg := struct{ Level string }{Level: "info"}
 	set := settings.New("greeter", "GREETER")
-	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, node.LogLevels()...)
+	settings.Enum(set, &cfg.Level, settings.Spec{Name: "log-level"}, process.LogLevels()...)
 	var enabled []bool
 	d := &command.Daemon{
 		Name: "greeter", Settings: set,
@@ -160,6 +160,8 @@ func TestAMistypedVerbOrFlagIsAnsweredWithTheRightOne(t *testing.T) {
 	for args, want := range map[string]string{
 		"versoin":                "did you mean version?",
 		"--tiems=3":              "did you mean --times?",
+		"run times=3":            "did you mean --times?",
+		"run tiems":              "did you mean --times?",
 		"version --times=3":      "--times: this command does not know it: it is a setting of greeter run",
 		"version --outptu=json":  "did you mean --output?",
 		"config validate --naem": "did you mean --name?",

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 const (
@@ -30,22 +30,22 @@ const (
 )
 
 // DebugCommand is `debug`: it collects data for the analysis of a problem.
-func DebugCommand(process string) *cobra.Command {
+func DebugCommand(program string) *cobra.Command {
 	c := &cobra.Command{Use: "debug", Short: "collect data for the analysis of a fault", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.AddCommand(bundleCommand(process))
+	c.AddCommand(bundleCommand(program))
 	return c
 }
 
-func bundleCommand(process string) *cobra.Command {
-	c := &cobra.Command{Use: "bundle", Short: "write what the running " + process + " knows of itself into one file", Args: cobra.NoArgs,
+func bundleCommand(program string) *cobra.Command {
+	c := &cobra.Command{Use: "bundle", Short: "write what the running " + program + " knows of itself into one file", Args: cobra.NoArgs,
 		Long: "The bundle has the version, the settings in effect without their secrets, readiness,\n" +
 			"members, services, plans, a check of the fleet (of a relay), metrics, where every\n" +
 			"goroutine is, and some seconds of the log at level debug. It has no keys, tokens or\n" +
 			"certificates, and nothing of requests; names of members and services and addresses\n" +
 			"are in it. MANIFEST.json lists the files, and what could not be had and why.",
-		Example: fmt.Sprintf("  %[1]s debug bundle -o %[1]s.tar.gz\n  %[1]s debug bundle -o %[1]s.tar.gz --log-for 30s", process)}
-	call := callFor(process, c.Flags(), "")
+		Example: fmt.Sprintf("  %[1]s debug bundle -o %[1]s.tar.gz\n  %[1]s debug bundle -o %[1]s.tar.gz --log-for 30s", program)}
+	call := callOf(program, c.Flags(), "")
 	call.output = ""
 	// -o is the path of the file here, not the output form.
 	form := c.Flags().Lookup("output")
@@ -54,7 +54,7 @@ func bundleCommand(process string) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case call.output == "":
-			return errors.New("--output: required: the file to write, such as " + process + ".tar.gz")
+			return errors.New("--output: required: the file to write, such as " + program + ".tar.gz")
 		case *logFor < 0 || *logFor > 10*time.Minute:
 			return fmt.Errorf("--log-for %v: allowed are 0 to 10m", *logFor)
 		}
@@ -67,7 +67,7 @@ func bundleCommand(process string) *cobra.Command {
 		}
 		for _, f := range b.files {
 			if f.Error != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", node.Printable(f.Name), node.Printable(f.Error))
+				fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s: %s\n", process.Printable(f.Name), process.Printable(f.Error))
 			}
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %d files\n", call.output, b.collected()+1)
@@ -138,7 +138,7 @@ func (b *bundle) gather(ctx context.Context, logFor time.Duration) error {
 	if b.call.process == "relay" {
 		b.gatherServices(ctx, services)
 	}
-	for _, p := range []struct{ name, path string }{{"metrics.txt", "/metrics"}, {"goroutines.txt", "/api/v1/goroutines"}} {
+	for _, p := range []struct{ name, path string }{{"metrics.txt", "/metrics?all"}, {"goroutines.txt", "/api/v1/goroutines"}} {
 		data, err := b.get(ctx, p.path)
 		b.add(p.name, data, err)
 	}
@@ -202,15 +202,15 @@ func (b *bundle) get(ctx context.Context, path string) ([]byte, error) {
 
 // manifest is the content of MANIFEST.json.
 type manifest struct {
-	Process string     `json:"process"`
-	Addr    string     `json:"admin_addr"`
-	Time    time.Time  `json:"time"`
-	By      node.Build `json:"gathered_by"`
-	Files   []bundled  `json:"files"`
+	Process string        `json:"process"`
+	Addr    string        `json:"admin_addr"`
+	Time    time.Time     `json:"time"`
+	By      process.Build `json:"gathered_by"`
+	Files   []bundled     `json:"files"`
 }
 
 func (b *bundle) write(path string) error {
-	list, err := document(manifest{Process: b.call.process, Addr: b.call.addr(), Time: b.took, By: node.ReadBuild(), Files: b.files})
+	list, err := document(manifest{Process: b.call.process, Addr: b.call.addr(), Time: b.took, By: process.ReadBuild(), Files: b.files})
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package command has the command lines of the two binaries, [Daemon.RelayTree] and
-// [Daemon.WorkerTree]: they run a daemon and have the commands for operators, which use the
+// Package command has the command lines of the two binaries, [RelayTree] and
+// [WorkerTree]: they run a daemon and have the commands for operators, which use the
 // admin API of a running process or need no process. Packages relaycmd and workercmd add
 // the relay and the worker.
 //

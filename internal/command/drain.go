@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -44,9 +44,9 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 }
 
 func relayDrainText(w io.Writer, a api.Drain) error {
-	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", node.Printable(a.Relay))
+	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", process.Printable(a.Relay))
 	if a.Draining {
-		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", node.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
+		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", process.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -81,7 +81,7 @@ func reloadText(w io.Writer, a api.Reload) error {
 // changes lists the changed settings under a heading.
 func changes(b *strings.Builder, what string, list []settings.Change) {
 	for _, c := range list {
-		fmt.Fprintf(b, "%s: %s\n", what, node.Printable(c.String()))
+		fmt.Fprintf(b, "%s: %s\n", what, process.Printable(c.String()))
 	}
 }
 
@@ -141,7 +141,7 @@ func changeTable(w io.Writer, change api.WorkerReload) error {
 		names []string
 	}{{"added", change.Added}, {"changed", change.Changed}, {"removed", change.Removed}, {"needs a restart", change.NeedsRestart}} {
 		if len(list.names) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", list.what, node.Printable(strings.Join(list.names, ", ")))
+			fmt.Fprintf(&b, "%s: %s\n", list.what, process.Printable(strings.Join(list.names, ", ")))
 		}
 	}
 	changes(&b, "applied", change.Settings)

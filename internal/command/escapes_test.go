@@ -123,9 +123,9 @@ func commandTree(process string) *cobra.Command {
 	d := &Daemon{Name: process, Settings: settings.New(process, "RINGWAY"), AdminPort: "1"}
 	settings.String(d.Settings, new(string), settings.Spec{Name: "admin-addr", Usage: "address"})
 	if process == "worker" {
-		return d.WorkerTree()
+		return WorkerTree(d)
 	}
-	return d.RelayTree()
+	return RelayTree(d)
 }
 
 // TestNoAnswerOfAProcessCommandsTheTerminal runs every command that asks a process, in each of
@@ -143,7 +143,7 @@ func TestNoAnswerOfAProcessCommandsTheTerminal(t *testing.T) {
 		for c := range Tree(commandTree(process)) {
 			path := c.CommandPath()
 			local := c.Flags().Lookup("admin-addr") == nil && c.InheritedFlags().Lookup("admin-addr") == nil
-			if !c.Runnable() || c.HasSubCommands() || local || slices.Contains([]string{process + " run", process + " config validate", process + " keys generate", process + " keys import"}, path) {
+			if !c.Runnable() || c.HasSubCommands() || local || slices.Contains([]string{process + " run", process + " config validate", process + " config init", process + " config schema", process + " keys generate", process + " keys import"}, path) {
 				continue
 			}
 			if len(asking[path]) == 0 {

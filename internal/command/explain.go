@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // ExplainCommand is `explain SERVICE`: the state of a service on one relay, with the
@@ -27,9 +28,7 @@ func ExplainCommand() *cobra.Command {
 			"# where the relay connects to all workers of the column, + to some, . to none.\n\n" +
 			"The exit code is 2 when the relay knows no such service, or the worker does not offer it.",
 		Example: "  relay explain billing\n  relay explain billing --worker billing-7"}
-	call := relayCall(c.Flags())
-	call.watchable(c.Flags())
-	c.ValidArgsFunction = call.completeServices
+	call := serviceCall(c)
 	worker := c.Flags().String("worker", "", "id of a worker to explain")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "services/" + url.PathEscape(args[0]) + "/explain"
@@ -43,7 +42,7 @@ func ExplainCommand() *cobra.Command {
 
 func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 	w := newRows(out)
-	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
+	row := w.row
 	row("service", "%s", a.Service)
 	row("relay", "%s, %s", a.Relay, a.Role)
 	row("reason", "%s", a.Reason)
@@ -105,7 +104,7 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 		return err
 	}
 	if a.Drawing != "" {
-		if _, err := fmt.Fprint(out, "\n", node.PrintableLines(a.Drawing)); err != nil {
+		if _, err := fmt.Fprint(out, "\n", process.PrintableLines(a.Drawing)); err != nil {
 			return err
 		}
 	}
@@ -136,27 +135,40 @@ func yesNo(b bool) string {
 // RouteCommand is `route SERVICE`: the worker or relay that a request would be sent to now,
 // and why.
 func RouteCommand() *cobra.Command {
-	c := &cobra.Command{Use: "route SERVICE", Short: "show which worker a request would go to, and why", Args: arguments(cobra.ExactArgs(1)),
+	c := &cobra.Command{Use: "route [SERVICE]", Short: "show which worker a request would go to, and why", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "It asks one relay how it would pick an endpoint for a request, with the code that\n" +
 			"picks. Nothing is sent. Where chance takes part, the next request may go elsewhere.\n" +
-			"A relay that forwards the service names the relays.\n\n" +
-			"The exit code is 2 when the relay knows no such service, or when no worker could be\n" +
-			"picked.",
-		Example: "  relay route billing\n  relay route billing --key alice\n  relay route billing --key alice -o json | jq -r .decision.winner"}
-	call := relayCall(c.Flags())
-	call.watchable(c.Flags())
-	c.ValidArgsFunction = call.completeServices
+			"A relay that forwards the service names the relays. With --url in place of SERVICE it\n" +
+			"also shows what names the service of such a request: a header, the domain, or which\n" +
+			"of the routes.\n\n" +
+			"The exit code is 2 when the relay knows no such service, when nothing names one, or\n" +
+			"when no worker could be picked.",
+		Example: "  relay route billing\n  relay route billing --key alice\n  relay route --url https://shop.example.com/pay --header 'X-Tenant: acme'\n  relay route billing --key alice -o json | jq -r .decision.winner"}
+	call := serviceCall(c)
 	key := c.Flags().String("key", "", "key of the request, as in its Ringway-Key header")
+	address := c.Flags().String("url", "", "URL of a client's request, in place of SERVICE")
+	headers := c.Flags().StringArray("header", nil, "line of the head of the request at --url, as 'NAME: VALUE'; may be repeated")
+	c.MarkFlagsMutuallyExclusive("url", "key")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		path := "services/" + url.PathEscape(args[0]) + "/route"
-		if *key != "" {
-			path += "?key=" + url.QueryEscape(*key)
+		path := "route?" + url.Values{"url": {*address}, "header": *headers}.Encode()
+		switch {
+		case (*address == "") == (len(args) == 0):
+			return errors.New("name a service, or the URL of a request with --url")
+		case *address == "" && len(*headers) > 0:
+			return errors.New("--header is a part of a request: give its URL with --url, too")
+		case *address == "":
+			path = "services/" + url.PathEscape(args[0]) + "/route"
+			if *key != "" {
+				path += "?key=" + url.QueryEscape(*key)
+			}
 		}
 		var a api.Route
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			text, err := call.fetch(ctx, http.MethodGet, path, nil, &a)
 			switch {
 			case err != nil:
+			case a.Naming != nil && a.Service == "":
+				err = fmt.Errorf("%w: nothing names a service: the request has no Ringway-Service header, and neither --domain nor a route matches it", ErrNothingMatched)
 			case a.Decision != nil && a.Decision.Winner == "":
 				err = fmt.Errorf("%w: %s", ErrNothingMatched, a.Decision.Reason)
 			case a.Role == "none":
@@ -172,8 +184,11 @@ func RouteCommand() *cobra.Command {
 
 func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 	w := newRows(out)
-	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
-	row("service", "%s", a.Service)
+	row := w.row
+	row("service", "%s", cmp.Or(a.Service, "none"))
+	if n := a.Naming; n != nil && n.By != "" {
+		row("named by", "%s", namedBy(n))
+	}
 	row("relay", "%s, %s", a.Relay, a.Role)
 	if a.Key != "" {
 		row("key", "%s", a.Key)
@@ -184,7 +199,9 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 	d := a.Decision
 	if d == nil {
 		if a.Role == "none" {
-			row("reason", "%s has no endpoint that takes requests", a.Service)
+			if a.Service != "" {
+				row("reason", "%s has no endpoint that takes requests", a.Service)
+			}
 			return w.Flush()
 		}
 		if a.Next != "" {
@@ -197,6 +214,9 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 		return relaysTable(out, a.Relays, style)
 	}
 	row("strategy", "%s (%s)", d.Strategy, originText[d.Origin])
+	if c := d.Canary; c != nil {
+		row("canary", "%s gets %.5g %%, %d workers", c.Version, 100*c.Share, c.Workers)
+	}
 	row("winner", "%s", cmp.Or(d.Winner, "none"))
 	row("reason", "%s", d.Reason)
 	row("score", "%s", d.Measure)
@@ -204,6 +224,17 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 		return err
 	}
 	return candidatesTable(out, d, style)
+}
+
+// namedBy describes what names the service of a request.
+func namedBy(n *api.Naming) string {
+	switch n.By {
+	case "header":
+		return "the header Ringway-Service"
+	case "domain":
+		return "the host, by --domain"
+	}
+	return fmt.Sprintf("route %d: %s", n.Route, n.Text)
 }
 
 // originText describes where a strategy, or a field of a policy, was configured.
@@ -266,180 +297,6 @@ func relaysTable(out io.Writer, relays []api.RouteRelay, style tableStyle) error
 	return t.writeTo(out)
 }
 
-// PlanCommand is `plan SERVICE`: which relay connects to which worker, as all relays
-// compute it, or what a change would do to that.
-func PlanCommand() *cobra.Command {
-	c := &cobra.Command{Use: "plan SERVICE", Short: "show which relays serve a service and which workers they connect to",
-		Args: arguments(func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed(whatIfFlag) {
-				return cobra.MaximumNArgs(1)(cmd, args)
-			}
-			return cobra.ExactArgs(1)(cmd, args)
-		}),
-		Long: "Every relay computes the same plan. Members that have vanished may keep their place\n" +
-			"in it for some time: they are marked absent and are not counted. TRAFFIC is what a\n" +
-			"relay states, - if it carries about the mean of what the others state.\n\n" +
-			"With --what-if the relay compares the plan with the one after a change, of SERVICE or,\n" +
-			"without it, of all services added up; nothing changes. A change is a list of\n\n" +
-			"    strategy=projection|rendezvous  index=rank|slot  k=auto|N   relays of a service\n" +
-			"    m=N  relays of each worker      p=N  workers of each relay  tier=N  workers of a tier\n" +
-			"    slack=N  the slack of zones, 1 to 10\n" +
-			"    relays=N, +N, -N, +N% or -N%    workers=, likewise, of each service\n" +
-			"    skip=RELAY                      may be repeated\n\n" +
-			"Members that leave are chosen by a hash of their ids; members that join are called +1,\n" +
-			"+2 and so on, and are like those that there are.\n\n" +
-			"The exit code is 2 when the relay knows no such service.",
-		Example: "  relay plan billing\n  relay plan billing -o wide\n  relay plan billing -o json | jq .coverage\n" +
-			"  relay plan billing --what-if strategy=rendezvous,m=4\n  relay plan --what-if relays=+20,workers=-10% -o json | jq .opened"}
-	call := relayCall(c.Flags())
-	call.watchable(c.Flags())
-	c.ValidArgsFunction = call.completeServices
-	whatIf := c.Flags().String(whatIfFlag, "", "compare the plan with the one after this change, such as strategy=rendezvous,m=4,relays=+20,workers=-10%")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		path := "plan"
-		if len(args) > 0 {
-			path = "services/" + url.PathEscape(args[0]) + "/plan"
-		}
-		if cmd.Flags().Changed(whatIfFlag) {
-			return get(cmd, call, path+"?what-if="+url.QueryEscape(*whatIf), planChangeTable)
-		}
-		return get(cmd, call, path, planTable)
-	}
-	return c
-}
-
-const whatIfFlag = "what-if"
-
-func planChangeTable(out io.Writer, a *api.PlanChange, _ tableStyle) error {
-	w := newRows(out)
-	if a.Service != "" {
-		w.add("service\t%s", a.Service)
-	} else {
-		w.add("services\tall %d", a.Services)
-	}
-	w.add("what if\t%s", cmp.Or(a.Change, "nothing changes"))
-	if a.MostOpenedBy == "" {
-		w.add("opened\t%d", a.Opened)
-	} else {
-		w.add("opened\t%d, at most %d by one relay (%s)", a.Opened, a.MostOpened, a.MostOpenedBy)
-	}
-	w.add("closed\t%d", a.Closed)
-	if a.Then.Fallback != "" {
-		w.add("fallback\t%s", a.Then.Fallback)
-	}
-	w.add("")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	w.add("\tNOW\tTHEN")
-	row := func(name string, text func(*api.PlanFigures) string) {
-		w.add("%s\t%s\t%s", name, text(&a.Now), text(&a.Then))
-	}
-	row("strategy", func(f *api.PlanFigures) string { return string(f.Strategy) })
-	row("index", func(f *api.PlanFigures) string { return string(f.IndexSource) })
-	row("minimums (m, p)", func(f *api.PlanFigures) string { return fmt.Sprintf("%d, %d", f.PeersPerWorker, f.PeersPerRelay) })
-	row("relays", func(f *api.PlanFigures) string { return fmt.Sprint(f.Relays) })
-	row("workers", func(f *api.PlanFigures) string { return fmt.Sprint(f.Workers) })
-	row("relays of a service", func(f *api.PlanFigures) string { return fmt.Sprintf("%.4g", f.RelaysPerService) })
-	row("connections", func(f *api.PlanFigures) string { return fmt.Sprint(f.Connections) })
-	row("of a relay, least", func(f *api.PlanFigures) string { return fmt.Sprint(f.WorkersPerRelay.Min) })
-	row("of a relay, mean", func(f *api.PlanFigures) string { return fmt.Sprintf("%.1f", f.MeanWorkersPerRelay) })
-	row("of a relay, most", func(f *api.PlanFigures) string { return fmt.Sprint(f.WorkersPerRelay.Max) })
-	row("requests with a hop", func(f *api.PlanFigures) string { return percent(f.HopShare) })
-	row("least loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.LeastLoaded) })
-	row("most loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.MostLoaded) })
-	return w.Flush()
-}
-
-func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
-	w := newRows(out)
-	w.add("service\t%s", a.Service)
-	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
-	if a.Fallback != "" {
-		w.add("fallback\t%s", a.Fallback)
-	}
-	if s := a.Settings; s.Version > 0 || s.FileVersion > 0 {
-		w.add("settings\tversion %d by %s (%s)", s.Version, s.Author, s.Hash)
-		w.add("\t%s", strings.ReplaceAll(s.Values, "&", " "))
-		if s.Lags {
-			w.add("\tthe configuration of this relay has version %d (%s)", s.FileVersion, s.FileHash)
-		}
-		if s.Conflict != "" {
-			w.add("\trefused: %s", s.Conflict)
-		}
-	}
-	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
-	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
-	w.add("connections\t%d", a.Connections)
-	w.add("load\tfrom %.2f to %.2f times a worker's share", a.Load.Least, a.Load.Most)
-	crosses := 0.0
-	for _, z := range a.Zones {
-		w.add("traffic\t%4.1f %% from %s to %s", 100*z.Share, z.From, z.To)
-		if z.From != z.To {
-			crosses += z.Share
-		}
-	}
-	if len(a.Zones) > 0 {
-		w.add("\t%4.1f %% crosses between zones", 100*crosses)
-	}
-	for _, worker := range a.Absent.Workers {
-		w.add("absent\tworker %s keeps its place", worker)
-	}
-	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
-		w.add("refused\tworker %s: %s", worker, a.Refused[worker])
-	}
-	w.add("")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tTRAFFIC\tRANGE")
-	for _, r := range a.Relays {
-		state, connected := presence(r.Absent), 0
-		for _, worker := range r.Workers {
-			if !worker.Absent {
-				connected++
-			}
-		}
-		text := r.Range
-		if text == "" {
-			text = "-" // rendezvous has no range
-		}
-		traffic := "-" // it states none
-		if r.Traffic > 0 {
-			traffic = fmt.Sprintf("%d/s = %.2f × mean", r.Traffic, r.TrafficRatio)
-		}
-		w.add("%d\t%s\t%s\t%d\t%s\t%s", r.Index, r.Relay, state, connected, traffic, text)
-	}
-	if style.wide {
-		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
-		for _, r := range a.Relays {
-			for _, worker := range r.Workers {
-				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, presence(r.Absent || worker.Absent))
-			}
-		}
-	}
-	return w.Flush()
-}
-
-func presence(absent bool) string {
-	if absent {
-		return "absent"
-	}
-	return "there"
-}
-
-// span formats "3 workers" or "3 to 4 workers".
-func span(counts api.MinMax, noun string) string {
-	text := fmt.Sprint(counts.Max)
-	if counts.Min != counts.Max {
-		text = fmt.Sprintf("%d to %d", counts.Min, counts.Max)
-	}
-	if counts.Max != 1 {
-		noun += "s"
-	}
-	return text + " " + noun
-}
-
 // ExplainRequestCommand is `explain-request ID`: how the endpoints of one request were
 // chosen.
 func ExplainRequestCommand() *cobra.Command {
@@ -458,7 +315,7 @@ func ExplainRequestCommand() *cobra.Command {
 
 func explainedTable(out io.Writer, a *api.ExplainedRequest, style tableStyle) error {
 	w := newRows(out)
-	row := func(name, format string, values ...any) { w.add(name+"\t"+format, values...) }
+	row := w.row
 	row("request", "%s", a.ID)
 	row("service", "%s", a.Service)
 	row("relay", "%s", a.Relay)
@@ -489,7 +346,7 @@ func explainedTable(out io.Writer, a *api.ExplainedRequest, style tableStyle) er
 			}
 			continue
 		}
-		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], node.Printable(string(d.Origin))))
+		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], process.Printable(string(d.Origin))))
 		if d.Key != "" {
 			row("key", "%s", d.Key)
 		}

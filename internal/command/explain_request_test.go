@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
-	adminapi "github.com/ringway/ringway/internal/node"
+	adminapi "github.com/ringway/ringway/internal/process"
 )
 
 func TestAnExplainedRequestIsReadable(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // fleetFlags are the flags of a command that can show all relays.
@@ -80,10 +80,7 @@ func fleetRelaysTable(w io.Writer, f *api.Fleet, style tableStyle) error {
 		}
 		t.add(row...)
 	}
-	if err := t.writeTo(w); err != nil {
-		return err
-	}
-	return errors.Join(writeNotes(w, notes), windowNote(w, f))
+	return errors.Join(t.writeNoted(w, notes...), windowNote(w, f))
 }
 
 func fleetServicesTable(w io.Writer, f *api.Fleet, style tableStyle) error {
@@ -103,9 +100,6 @@ func fleetServicesTable(w io.Writer, f *api.Fleet, style tableStyle) error {
 		}
 		t.add(row...)
 	}
-	if err := t.writeTo(w); err != nil {
-		return err
-	}
 	var notes []string
 	for _, r := range f.Relays {
 		switch {
@@ -116,7 +110,7 @@ func fleetServicesTable(w io.Writer, f *api.Fleet, style tableStyle) error {
 			notes = append(notes, r.ID+": "+r.Problem)
 		}
 	}
-	return errors.Join(writeNotes(w, notes), windowNote(w, f))
+	return errors.Join(t.writeNoted(w, notes...), windowNote(w, f))
 }
 
 // evictedCell has how many workers are evicted by how many relays, or with wide each worker
@@ -166,7 +160,7 @@ func errorShare(r api.Rates) cell {
 
 func writeNotes(w io.Writer, notes []string) error {
 	for _, note := range notes {
-		if _, err := fmt.Fprintln(w, node.Printable(note)); err != nil {
+		if _, err := fmt.Fprintln(w, process.Printable(note)); err != nil {
 			return err
 		}
 	}
@@ -174,6 +168,6 @@ func writeNotes(w io.Writer, notes []string) error {
 }
 
 func windowNote(w io.Writer, f *api.Fleet) error {
-	_, err := fmt.Fprintf(w, "rates over %s, asked by %s\n", time.Duration(f.WindowMs)*time.Millisecond, node.Printable(f.Relay))
+	_, err := fmt.Fprintf(w, "rates over %s, asked by %s\n", time.Duration(f.WindowMs)*time.Millisecond, process.Printable(f.Relay))
 	return err
 }

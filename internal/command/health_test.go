@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // admin answers as a process that lives and is not ready.
@@ -28,11 +28,11 @@ func admin(t *testing.T) string {
 
 func TestHealthDistinguishesALivingProcessFromAReadyOne(t *testing.T) {
 	addr := admin(t)
-	c := command.HealthCommand("relay", node.RelayAdminPort)
+	c := command.HealthCommand("relay", process.RelayAdminPort)
 	if out, _, err := execute(t, c, "--admin-addr", addr); err != nil || out != "ok\n" {
 		t.Errorf("alive: %q, %v", out, err)
 	}
-	out, _, err := execute(t, command.HealthCommand("relay", node.RelayAdminPort), "--ready", "--admin-addr", addr)
+	out, _, err := execute(t, command.HealthCommand("relay", process.RelayAdminPort), "--ready", "--admin-addr", addr)
 	if err == nil || err.Error() != "not_ready: not joined yet; no key" || out != "" {
 		t.Errorf("not ready: %q, %v", out, err)
 	}
@@ -40,7 +40,7 @@ func TestHealthDistinguishesALivingProcessFromAReadyOne(t *testing.T) {
 
 func TestHealthAsksARealWorker(t *testing.T) {
 	addr, _ := startWorker(t)
-	if out, _, err := execute(t, command.HealthCommand("worker", node.WorkerAdminPort), "--admin-addr", addr); err != nil || out != "ok\n" {
+	if out, _, err := execute(t, command.HealthCommand("worker", process.WorkerAdminPort), "--admin-addr", addr); err != nil || out != "ok\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -52,7 +52,7 @@ func TestHealthReachesAProcessThatListensOnEveryInterface(t *testing.T) {
 	}
 	for _, host := range []string{"", "0.0.0.0", "[::]"} {
 		t.Setenv("RINGWAY_ADMIN_ADDR", host+":"+port)
-		if out, _, err := execute(t, command.HealthCommand("relay", node.RelayAdminPort)); err != nil || out != "ok\n" {
+		if out, _, err := execute(t, command.HealthCommand("relay", process.RelayAdminPort)); err != nil || out != "ok\n" {
 			t.Errorf("%q: %q, %v", host, out, err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestHealthFailsWhereNothingAnswersAsAnAdminAPI(t *testing.T) {
 		"nothing that an admin API answers": stranger.Listener.Addr().String(),
 		"is it running":                     "127.0.0.1:1",
 	} {
-		if _, _, err := execute(t, command.HealthCommand("relay", node.RelayAdminPort), "--admin-addr", addr); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := execute(t, command.HealthCommand("relay", process.RelayAdminPort), "--admin-addr", addr); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // The groups of commands in the help of a binary.
@@ -75,11 +75,20 @@ func (d *Daemon) usage(c *cobra.Command) error {
 		_, err := fmt.Fprintf(out, "\nEvery setting of %s run is a flag here, too.\n", d.Name)
 		return err
 	}
-	if _, err := io.WriteString(out, "\n"); err != nil {
+	if d.helpAll {
+		if _, err := io.WriteString(out, "\n"); err != nil {
+			return err
+		}
+		return d.Settings.WriteHelp(out, helpWidth(out))
+	}
+	if _, err := fmt.Fprintf(out, "\nSettings of a first fleet (--%s lists all %d):\n", helpAll, len(d.Settings.Names())); err != nil {
 		return err
 	}
-	return d.Settings.WriteHelp(out, helpWidth(out))
+	return d.Settings.WriteShortHelp(out, helpWidth(out))
 }
+
+// helpAll is the flag for the help with all settings.
+const helpAll = "help-all"
 
 // writeVerbs lists the commands below c by group.
 func writeVerbs(b *strings.Builder, c *cobra.Command) {
@@ -204,7 +213,7 @@ func walk(c *cobra.Command, yield func(*cobra.Command) bool) bool {
 func writeMan(w io.Writer, c *cobra.Command) {
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-	line(`.TH "%s" "1" "" "%s" "Ringway"`, roff(strings.ToUpper(name)), roff("ringway "+node.Version()))
+	line(`.TH "%s" "1" "" "%s" "Ringway"`, roff(strings.ToUpper(name)), roff("ringway "+process.Version()))
 	line(".SH NAME")
 	line(`%s \- %s`, roff(name), roff(c.Short))
 	line(".SH SYNOPSIS")
@@ -322,7 +331,7 @@ func (c *adminCall) completeServices(cmd *cobra.Command, given []string, _ strin
 	}
 	var names []string
 	for _, s := range answer.Services {
-		if name := s.Service + s.Name; !slices.Contains(given, name) && node.Printable(name) == name {
+		if name := s.Service + s.Name; !slices.Contains(given, name) && process.Printable(name) == name {
 			names = append(names, name)
 		}
 	}

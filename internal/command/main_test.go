@@ -25,7 +25,7 @@ import (
 	"github.com/ringway/ringway/internal/command/relaycmd"
 	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/fleet"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -159,7 +159,7 @@ func newRelay(text, file string) (*relay.Relay, error) {
 		return nil, err
 	}
 	cfg.ProbeDelay, cfg.EmptyAfter = time.Millisecond, time.Nanosecond // the cluster of r2 stays empty
-	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: new(slog.LevelVar)})
+	cfg.Running = process.NewRunning(process.RunningConfig{Set: set, Load: load, Level: new(slog.LevelVar)})
 	return relay.New(cfg)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -60,21 +60,21 @@ func oneOf(flag string, values []string, allowed ...string) error {
 }
 
 // MembersCommand is `members`: the members of the cluster, as one process sees them.
-func MembersCommand(process string) *cobra.Command {
+func MembersCommand(program string) *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "list the members of the cluster, and those that departed in the last hour", Args: cobra.NoArgs,
-		Long: "Lists the cluster as the " + process + " sees it. Members that left or failed stay in the list\n" +
+		Long: "Lists the cluster as the " + program + " sees it. Members that left or failed stay in the list\n" +
 			"for an hour, unless they come back. A member that is unproven takes no part:\n" +
 			"the reason is below the table. There is also who doubts members that live.\n\n" +
 			"The exit code is 2 when no member is of the role, state and datacenter asked for.",
-		Example: fmt.Sprintf("  %[1]s members\n  %[1]s members --role worker --state failed,left\n  %[1]s members --watch -o json | jq -c '[.members[].id]'", process)}
-	call := callOf(process, c.Flags())
+		Example: fmt.Sprintf("  %[1]s members\n  %[1]s members --role worker --state failed,left\n  %[1]s members --watch -o json | jq -c '[.members[].id]'", program)}
+	call := callOf(program, c.Flags())
 	call.watchable(c.Flags())
 	var filter memberFilter
 	c.Flags().StringSliceVar(&filter.roles, "role", nil, "only members of this role: relay, gate, worker or observer; may be repeated")
 	c.Flags().StringSliceVar(&filter.states, "state", nil, "only members in this state: alive, draining, leaving, left, failed or unproven; may be repeated")
 	c.Flags().StringSliceVar(&filter.datacenters, "datacenter", nil, "only members in this datacenter; may be repeated")
 	var all fleetFlags
-	if process == "relay" {
+	if program == "relay" {
 		c.Long += "\n\n" + fleetHelp +
 			"A relay that cannot be reached is listed with the reason; the answer takes at most\n" +
 			"eight seconds more than the window. ERRORS is the share of failed requests."
@@ -91,20 +91,15 @@ func MembersCommand(process string) *cobra.Command {
 			}
 			return all.show(cmd, call, fleetRelaysTable)
 		}
-		var doc MembersDocument
-		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
-			var err error
-			if doc, err = call.members(ctx, filter); err != nil {
-				return nil, err
-			}
-			text, err := document(doc)
+		return getDocument(cmd, call, func(ctx context.Context) (*MembersDocument, error) {
+			doc, err := call.members(ctx, filter)
 			if err == nil && len(doc.Members) == 0 && !filter.empty() {
 				err = fmt.Errorf("%w: no member is of the role, state and datacenter asked for", ErrNothingMatched)
 			}
-			return text, err
-		}, func(w io.Writer, style tableStyle) error {
+			return doc, err
+		}, func(w io.Writer, doc *MembersDocument, style tableStyle) error {
 			if doc.Degraded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", node.Printable(doc.Self))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", process.Printable(doc.Self))
 			}
 			return membersTable(w, doc, style)
 		})
@@ -117,22 +112,22 @@ type tableStyle struct{ wide, colour bool }
 
 // members fetches the living and the departed members. A member that came back between the
 // two requests is listed as alive.
-func (c *adminCall) members(ctx context.Context, filter memberFilter) (MembersDocument, error) {
+func (c *adminCall) members(ctx context.Context, filter memberFilter) (*MembersDocument, error) {
 	var departures api.Departures
 	if _, err := c.fetch(ctx, http.MethodGet, "departures", nil, &departures); err != nil {
-		return MembersDocument{}, err
+		return nil, err
 	}
 	var present api.Members
 	if _, err := c.fetch(ctx, http.MethodGet, "members", nil, &present); err != nil {
-		return MembersDocument{}, err
+		return nil, err
 	}
-	doc := MembersDocument{Self: present.Self, Version: present.Version, Degraded: departures.Degraded, Doubters: present.Doubters}
+	doc := &MembersDocument{Self: present.Self, Version: present.Version, Degraded: departures.Degraded, Doubters: present.Doubters}
 	doc.Members = slices.DeleteFunc(api.ListMembers(present, departures.Departed), func(m api.ListedMember) bool { return !filter.passes(m) })
-	slices.SortStableFunc(doc.Members, func(a, b api.ListedMember) int { return node.Natural(a.ID, b.ID) })
+	slices.SortStableFunc(doc.Members, func(a, b api.ListedMember) int { return process.Natural(a.ID, b.ID) })
 	return doc, nil
 }
 
-func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
+func membersTable(out io.Writer, doc *MembersDocument, style tableStyle) error {
 	columns := []string{"ID", "ROLE", "STATE", ">FOR", "DATACENTER", "GOSSIP"}
 	if style.wide {
 		columns = append(columns, "REGION", "PEER", "ADMIN", "VERSION", "EPOCH")
@@ -145,22 +140,16 @@ func membersTable(out io.Writer, doc MembersDocument, style tableStyle) error {
 		}
 		t.add(row...)
 	}
-	if err := t.writeTo(out); err != nil {
-		return err
-	}
+	var notes []string
 	for _, m := range doc.Members {
 		if m.Reason != "" {
-			if _, err := fmt.Fprintf(out, "%s is %s: %s\n", node.Printable(m.ID), node.Printable(string(m.State)), node.Printable(m.Reason)); err != nil {
-				return err
-			}
+			notes = append(notes, fmt.Sprintf("%s is %s: %s", m.ID, m.State, m.Reason))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(doc.Doubters)) {
-		if _, err := fmt.Fprintf(out, "%s doubts members that live, or passes on such doubts: %d were denied\n", node.Printable(id), doc.Doubters[id]); err != nil {
-			return err
-		}
+		notes = append(notes, fmt.Sprintf("%s doubts members that live, or passes on such doubts: %d were denied", id, doc.Doubters[id]))
 	}
-	return nil
+	return t.writeNoted(out, notes...)
 }
 
 // stateCell returns the coloured state of a member, service or peer.

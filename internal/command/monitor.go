@@ -16,28 +16,27 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/wire"
 )
 
 // MonitorCommand is `monitor`: it prints the log of a running process, live.
-func MonitorCommand(process string) *cobra.Command {
-	c := &cobra.Command{Use: "monitor", Short: "show the log of the running " + process + " as it is written, at any level", Args: cobra.NoArgs,
+func MonitorCommand(program string) *cobra.Command {
+	c := &cobra.Command{Use: "monitor", Short: "show the log of the running " + program + " as it is written, at any level", Args: cobra.NoArgs,
 		Long: "The process's own log and its level stay as they are. A reader that is too slow loses\n" +
 			"lines, and a line reports how many. Ctrl-C ends it, which is no failure; the end of the\n" +
 			"process is one.",
-		Example: fmt.Sprintf("  %[1]s monitor --level debug\n  %[1]s monitor --level debug -o json | jq -r 'select(.member) | .message'", process)}
-	call := callFor(process, c.Flags(), formText, formJSON)
-	level := c.Flags().String("level", "info", "least level: "+strings.Join(node.LogLevels(), ", "))
+		Example: fmt.Sprintf("  %[1]s monitor --level debug\n  %[1]s monitor --level debug -o json | jq -r 'select(.member) | .message'", program)}
+	call := callOf(program, c.Flags(), formText, formJSON)
+	level := c.Flags().String("level", "info", "least level: "+strings.Join(process.LogLevels(), ", "))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := call.form.check(); err != nil {
 			return err
 		}
-		if !slices.Contains(node.LogLevels(), *level) {
-			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(node.LogLevels(), ", "))
+		if !slices.Contains(process.LogLevels(), *level) {
+			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(process.LogLevels(), ", "))
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -53,14 +52,6 @@ func MonitorCommand(process string) *cobra.Command {
 // formText is the form of log lines for people.
 const formText = "text"
 
-// callFor returns the call of either process, with only the given output forms.
-func callFor(process string, flags *pflag.FlagSet, outputs ...string) *adminCall {
-	if process == "worker" {
-		return workerCall(flags, outputs...)
-	}
-	return relayCall(flags, outputs...)
-}
-
 // lineWriter returns a function that writes lines of JSON in the selected form.
 func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 	if c.output == formJSON {
@@ -68,11 +59,11 @@ func (c *adminCall) lineWriter(out io.Writer) func(line []byte) error {
 			if !json.Valid(line) {
 				return fmt.Errorf("the %s sent a line that is no JSON: %.80q", c.process, line)
 			}
-			_, err := out.Write(append(node.PrintableJSON(line, node.JSONEscape), '\n'))
+			_, err := out.Write(append(process.PrintableJSON(line, process.JSONEscape), '\n'))
 			return err
 		}
 	}
-	people := node.NewConsole(out, coloured(out))
+	people := process.NewConsole(out, coloured(out))
 	return func(line []byte) error {
 		_, err := people.Write(line)
 		return err

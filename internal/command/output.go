@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // The forms of output.
@@ -68,7 +68,7 @@ func (f *form) show(cmd *cobra.Command, text []byte, table func(io.Writer) error
 func (f *form) write(out io.Writer, text []byte, table func(io.Writer) error) error {
 	switch f.output {
 	case formJSON:
-		_, err := out.Write(node.PrintableJSON(text, node.JSONEscape))
+		_, err := out.Write(process.PrintableJSON(text, process.JSONEscape))
 		return err
 	case formYAML:
 		return writeYAML(out, text)
@@ -94,7 +94,7 @@ func document(v any) ([]byte, error) {
 // writeYAML writes JSON as YAML and keeps the order of the keys.
 func writeYAML(w io.Writer, text []byte) error {
 	var doc yaml.Node // JSON is YAML, in flow style
-	if err := yaml.Unmarshal(node.PrintableJSON(text, yamlEscape), &doc); err != nil {
+	if err := yaml.Unmarshal(process.PrintableJSON(text, yamlEscape), &doc); err != nil {
 		return fmt.Errorf("write the answer as YAML: %w", err)
 	}
 	plainStyle(&doc)
@@ -104,7 +104,7 @@ func writeYAML(w io.Writer, text []byte) error {
 	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
 		return err
 	}
-	_, err := w.Write(node.PrintableJSON(b.Bytes(), yamlEscape))
+	_, err := w.Write(process.PrintableJSON(b.Bytes(), yamlEscape))
 	return err
 }
 
@@ -115,7 +115,7 @@ func yamlEscape(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
 // otherwise be read as another type. A text that is not printable keeps them, because only
 // such texts may have escapes.
 func plainStyle(n *yaml.Node) {
-	if n.Style = 0; n.Kind == yaml.ScalarNode && node.Printable(n.Value) != n.Value {
+	if n.Style = 0; n.Kind == yaml.ScalarNode && process.Printable(n.Value) != n.Value {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {
@@ -190,11 +190,19 @@ func (t *table) add(values ...any) {
 		case string:
 			row[i].text = v
 		}
-		if row[i].text = node.Printable(row[i].text); row[i].text == "" {
+		if row[i].text = process.Printable(row[i].text); row[i].text == "" {
 			row[i].text = "-"
 		}
 	}
 	t.rows = append(t.rows, row)
+}
+
+// writeNoted writes the table, and below it lines about rows of it.
+func (t *table) writeNoted(out io.Writer, notes ...string) error {
+	if err := t.writeTo(out); err != nil {
+		return err
+	}
+	return writeNotes(out, notes)
 }
 
 func (t *table) writeTo(out io.Writer) error {
@@ -235,6 +243,9 @@ type rows struct{ *tabwriter.Writer }
 
 func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
 
+// row adds a line with a name before its text.
+func (r rows) row(name, format string, values ...any) { r.add(name+"\t"+format, values...) }
+
 // add adds a line and makes its values printable.
 func (r rows) add(format string, values ...any) {
 	fmt.Fprintf(r, format+"\n", printable(values...)...)
@@ -247,7 +258,7 @@ func printable(values ...any) []any {
 	for i, v := range values {
 		out[i] = v
 		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
-			out[i] = node.Printable(text.String())
+			out[i] = process.Printable(text.String())
 		}
 	}
 	return out

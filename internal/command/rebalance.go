@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -97,7 +97,7 @@ func (b *rebalance) all(ctx context.Context, call *adminCall, notes io.Writer) e
 		}
 		if err != nil {
 			failed++
-			fmt.Fprintln(notes, node.Printable(fmt.Sprintf("%s: %s", m.ID, err)))
+			fmt.Fprintln(notes, process.Printable(fmt.Sprintf("%s: %s", m.ID, err)))
 		}
 	}
 	if failed > 0 {
@@ -153,7 +153,7 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 // show writes one answer in the selected form.
 func (b *rebalance) show(call *adminCall, text []byte, a *api.Rebalance) error {
 	if call.output == formJSON {
-		_, err := b.out.Write(node.PrintableJSON(text, node.JSONEscape))
+		_, err := b.out.Write(process.PrintableJSON(text, process.JSONEscape))
 		return err
 	}
 	return rebalanceText(b.out, a, b.style)
@@ -175,7 +175,7 @@ func rebalanceText(out io.Writer, a *api.Rebalance, style tableStyle) error {
 	default:
 		line = fmt.Sprintf("%s: %d sessions of %s, %d to go", a.Relay, sessions, a.Service, surplus)
 	}
-	if _, err := fmt.Fprintln(out, node.Printable(line)); err != nil || a.State == api.RebalanceRunning || len(a.Workers) == 0 {
+	if _, err := fmt.Fprintln(out, process.Printable(line)); err != nil || a.State == api.RebalanceRunning || len(a.Workers) == 0 {
 		return err
 	}
 	t := newTable(style.colour, "WORKER", ">SESSIONS", ">SHARE", ">SURPLUS", ">BOUND", ">NO CLOSE", ">ASKED", "NOTE")

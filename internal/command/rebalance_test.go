@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
-	adminapi "github.com/ringway/ringway/internal/node"
+	adminapi "github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
-	adminapi "github.com/ringway/ringway/internal/node"
+	adminapi "github.com/ringway/ringway/internal/process"
 )
 
 // answering is an admin API that answers every question about a route with a.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // ServicesCommand is `services [SERVICE]` of a relay: the services that the relay knows, or
@@ -29,9 +29,7 @@ func ServicesCommand() *cobra.Command {
 			"endpoints that take no new requests, such as drained ones, are listed last.\n\n" +
 			"The exit code is 2 when the relay knows no such service.",
 		Example: "  relay services\n  relay services billing --watch\n  relay services billing -o json | jq '.peers[] | select(.state != \"active\")'"}
-	call := relayCall(c.Flags())
-	call.watchable(c.Flags())
-	c.ValidArgsFunction = call.completeServices
+	call := serviceCall(c)
 	c.Long += "\n\n" + fleetHelp +
 		"A request that is forwarded counts once, at the relay of the client. WORKERS is the most\n" +
 		"workers that one relay knows, EVICTED how many workers are evicted by how many relays."
@@ -94,10 +92,10 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 		fmt.Fprintf(&b, "index      %d of %d relays\n", a.Index, len(a.AffineRelays))
 	}
 	if a.RangeText != "" {
-		fmt.Fprintf(&b, "range      %s\n", node.Printable(a.RangeText))
+		fmt.Fprintf(&b, "range      %s\n", process.Printable(a.RangeText))
 	}
 	if a.RelaysRaised != "" {
-		fmt.Fprintf(&b, "relays     %s\n", node.Printable(a.RelaysRaised))
+		fmt.Fprintf(&b, "relays     %s\n", process.Printable(a.RelaysRaised))
 	}
 	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
 	out := leftOut(a)
@@ -107,7 +105,7 @@ func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
 	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
 		fmt.Fprintf(&b, "\nrefused    worker %s: %s", printable(worker, a.Refused[worker])...)
 	}
-	fmt.Fprintf(&b, "\nin flight  %d\npolicy     %s\n\n", a.InFlight, node.Printable(policyText(a.Policy)))
+	fmt.Fprintf(&b, "\nin flight  %d\npolicy     %s\n\n", a.InFlight, process.Printable(policyText(a.Policy)))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
@@ -168,11 +166,13 @@ func WorkerServicesCommand() *cobra.Command {
 	call.watchable(c.Flags())
 	c.ValidArgsFunction = call.completeServices
 	c.RunE = func(cmd *cobra.Command, names []string) error {
-		var answer api.WorkerServices
-		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
-			text, err := call.fetch(ctx, http.MethodGet, "services", nil, &answer)
-			if err != nil || len(names) == 0 {
-				return text, err
+		if len(names) == 0 {
+			return get(cmd, call, "services", workerServicesTable)
+		}
+		return getDocument(cmd, call, func(ctx context.Context) (*api.WorkerServices, error) {
+			var answer api.WorkerServices
+			if _, err := call.fetch(ctx, http.MethodGet, "services", nil, &answer); err != nil {
+				return nil, err
 			}
 			kept := []api.WorkerService{}
 			for _, s := range answer.Services {
@@ -183,11 +183,11 @@ func WorkerServicesCommand() *cobra.Command {
 				}
 			}
 			answer.Services = kept
-			if text, err = document(answer); err == nil && len(kept) == 0 {
-				err = fmt.Errorf("%w: this worker has no service %s", ErrNothingMatched, strings.Join(names, ", "))
+			if len(kept) == 0 {
+				return &answer, fmt.Errorf("%w: this worker has no service %s", ErrNothingMatched, strings.Join(names, ", "))
 			}
-			return text, err
-		}, func(w io.Writer, style tableStyle) error { return workerServicesTable(w, &answer, style) })
+			return &answer, nil
+		}, workerServicesTable)
 	}
 	return c
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 func TestATableAlignsColumnsAndNumbers(t *testing.T) {
@@ -104,7 +104,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
 	for name, write := range map[string]func(io.Writer) error{
 		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
-		"members":         func(w io.Writer) error { return membersTable(w, members, style) },
+		"members":         func(w io.Writer) error { return membersTable(w, &members, style) },
 		"worker services": func(w io.Writer) error { return workerServicesTable(w, &offered, style) },
 		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[api.WorkerReload]()) },
 		"plan":            func(w io.Writer) error { return planTable(w, &plan, style) },
@@ -120,7 +120,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[api.Drain]()) },
 		"health":          func(w io.Writer) error { return judgeHealth(w, health) },
 		"an error": func(w io.Writer) error {
-			_, err := io.WriteString(w, node.PrintableLines("the relay said "+evil))
+			_, err := io.WriteString(w, process.PrintableLines("the relay said "+evil))
 			return err
 		},
 	} {
@@ -188,7 +188,7 @@ func TestADrainedWorkerStaysInTheTableOfItsService(t *testing.T) {
 func TestAMemberWhoseDoubtsAreDeniedIsNamedBelowTheTable(t *testing.T) {
 	var b strings.Builder
 	doc := MembersDocument{Doubters: map[string]uint64{"w2": 1234}}
-	if err := membersTable(&b, doc, tableStyle{}); err != nil {
+	if err := membersTable(&b, &doc, tableStyle{}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "w2 doubts members that live, or passes on such doubts: 1234 were denied\n"; !strings.HasSuffix(b.String(), want) {

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -154,7 +154,7 @@ func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
 func (t *tap) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fmt.Fprintln(t.notes, node.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(t.notes, process.Printable(fmt.Sprintf(format, args...)))
 }
 
 // tapped has the fields of a record that people see.
@@ -215,7 +215,7 @@ func (r *tapped) text() string {
 	add := func(texts ...string) {
 		for _, text := range texts {
 			if text != "" {
-				words = append(words, node.Printable(text))
+				words = append(words, process.Printable(text))
 			}
 		}
 	}
@@ -246,7 +246,7 @@ func (r *tapped) text() string {
 		if a.Failure != "" {
 			a.Endpoint += " (" + a.Failure + ")"
 		}
-		way = append(way, node.Printable(a.Endpoint))
+		way = append(way, process.Printable(a.Endpoint))
 	}
 	if len(way) > 0 {
 		add("by")

@@ -255,7 +255,7 @@ type fileInfo struct {
 func certificateInfoCommand() *cobra.Command {
 	set := settings.New("tls info", "RINGWAY_TLS_INFO")
 	form := form{output: formTable}
-	settings.Enum(set, &form.output, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, forms...)
+	settings.Enum(set, &form.output, settings.Spec{Name: "output", Letter: "o", Usage: "form of the output"}, forms...)
 	return verb(&cobra.Command{
 		Use: "info FILE...", Short: "show who a certificate is for, and until when", Args: arguments(cobra.MinimumNArgs(1)),
 		Example: "  relay tls info certs/relay-1.crt ca/ca.crt\n  relay tls info -o json certs/relay-1.crt",
@@ -290,7 +290,7 @@ func certificateInfoCommand() *cobra.Command {
 func rolesCommand() *cobra.Command {
 	set := settings.New("tls roles", "RINGWAY_TLS_ROLES")
 	form := form{output: formTable}
-	settings.Enum(set, &form.output, settings.Spec{Name: "output", Short: "o", Usage: "form of the output"}, forms...)
+	settings.Enum(set, &form.output, settings.Spec{Name: "output", Letter: "o", Usage: "form of the output"}, forms...)
 	return verb(&cobra.Command{
 		Use: "roles", Short: "show which role may connect to which, and what for", Args: cobra.NoArgs,
 		Long: "Rows are the certificates that open a connection, columns those that answer. All other\n" +

@@ -17,7 +17,7 @@ func runTLS(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	set := settings.New("relay", "RINGWAY")
 	settings.String(set, new(string), settings.Spec{Name: "gossip-addr", Usage: "a setting of run, which these commands refuse"})
-	root := (&Daemon{Name: "relay", Settings: set}).RelayTree()
+	root := RelayTree(&Daemon{Name: "relay", Settings: set})
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)

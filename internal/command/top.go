@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // TopDocument is the document of `top -o json`.
@@ -90,14 +90,7 @@ func TopCommand() *cobra.Command {
 		defer t.close()
 		defer cancel()
 		cmd.SetContext(ctx)
-		var doc *TopDocument
-		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
-			var err error
-			if doc, err = t.next(ctx); err != nil {
-				return nil, err
-			}
-			return document(doc)
-		}, func(w io.Writer, style tableStyle) error { return topTable(w, doc, style) })
+		return getDocument(cmd, call, t.next, topTable)
 	}
 	return c
 }
@@ -185,7 +178,7 @@ func (t *top) wait(ctx context.Context) error {
 func (t *top) finish(doc *TopDocument, window time.Duration) {
 	api.RateRows(doc.Rows, window)
 	order := topOrders[t.sort]
-	slices.SortFunc(doc.Rows, func(a, b api.TopRow) int { return cmp.Or(order(&a, &b), node.Natural(a.Name, b.Name)) })
+	slices.SortFunc(doc.Rows, func(a, b api.TopRow) int { return cmp.Or(order(&a, &b), process.Natural(a.Name, b.Name)) })
 }
 
 func (t *top) close() {
@@ -227,12 +220,9 @@ func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
 		}
 		t.add(row...)
 	}
-	if err := t.writeTo(w); err != nil {
-		return err
-	}
 	note := fmt.Sprintf("%s over %s", doc.Relay, (time.Duration(doc.WindowMs) * time.Millisecond).Round(10*time.Millisecond))
 	if doc.Dropped > 0 {
 		note += fmt.Sprintf("; %d more requests were dropped and are not counted", doc.Dropped)
 	}
-	return writeNotes(w, []string{note})
+	return t.writeNoted(w, note)
 }

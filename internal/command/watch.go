@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/screen"
 )
 
 const (
@@ -57,7 +57,11 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-	screen, redraw := terminal(out)
+	display := screen.Screen{Out: out, Top: true}
+	file, redraw := terminal(out)
+	if redraw {
+		display.Size = screen.SizeOf(file)
+	}
 	tick := time.NewTicker(c.interval)
 	defer tick.Stop()
 	var last []byte
@@ -71,10 +75,10 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 			return err
 		case text == nil:
 			if redraw {
-				err = c.draw(screen, node.PrintableLines(err.Error())+"\n")
+				err = c.draw(&display, process.PrintableLines(err.Error())+"\n")
 			} else if said != err.Error() {
 				said = err.Error()
-				_, err = fmt.Fprintln(errs, node.PrintableLines(said)+"; still watching")
+				_, err = fmt.Fprintln(errs, process.PrintableLines(said)+"; still watching")
 			} else {
 				err = nil
 			}
@@ -82,7 +86,7 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 		case redraw:
 			var b bytes.Buffer
 			if err = c.write(&b, text, table); err == nil {
-				err = c.draw(screen, b.String())
+				err = c.draw(&display, b.String())
 			}
 		case !bytes.Equal(text, last):
 			if err = c.separate(out, first); err == nil {
@@ -113,15 +117,13 @@ func (c *adminCall) separate(out io.Writer, first bool) error {
 	return err
 }
 
-// draw replaces the screen with one write, so that the screen does not flicker.
-func (c *adminCall) draw(screen *os.File, text string) error {
+// draw replaces what the terminal shows.
+func (c *adminCall) draw(display *screen.Screen, text string) error {
 	text = fmt.Sprintf("%s at %s, every %s, now %s; Ctrl-C ends\n\n%s", c.process, c.addr(), c.interval, time.Now().Format(time.TimeOnly), text)
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if _, height, err := term.GetSize(int(screen.Fd())); err == nil && height > 2 && len(lines) >= height {
+	if _, height := display.Size(); height > 2 && len(lines) >= height {
 		left := len(lines) - (height - 2)
 		lines = append(lines[:height-2], fmt.Sprintf("and %d lines more", left))
 	}
-	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K\n", "\x1b[J"
-	_, err := io.WriteString(screen, home+strings.Join(lines, clearLine)+clearLine+clearBelow)
-	return err
+	return display.Draw(lines)
 }

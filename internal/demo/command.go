@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -35,8 +35,8 @@ func Command() *cobra.Command {
 		if err := set.Load(settings.Sources{}); err != nil {
 			return err
 		}
-		node.IgnoreBrokenPipes()
-		stdout, stderr := node.NewOutput(node.OutputConfig{Out: cmd.OutOrStdout()}), node.NewOutput(node.OutputConfig{Out: cmd.ErrOrStderr()})
+		process.IgnoreBrokenPipes()
+		stdout, stderr := process.NewOutput(process.OutputConfig{Out: cmd.OutOrStdout()}), process.NewOutput(process.OutputConfig{Out: cmd.ErrOrStderr()})
 		defer stdout.Close()
 		defer stderr.Close()
 		cfg := Config{Settings: s, Stdout: stdout, Stderr: stderr}
@@ -46,7 +46,7 @@ func Command() *cobra.Command {
 				cfg.KillEvery = liveKillEvery
 			}
 		}
-		ctx, stop := node.Signals(cmd.Context(), node.SignalConfig{Logger: slog.New(slog.DiscardHandler), Exit: os.Exit})
+		ctx, stop := process.Signals(cmd.Context(), process.SignalConfig{Logger: slog.New(slog.DiscardHandler), Exit: os.Exit})
 		defer stop()
 		return Run(ctx, cfg)
 	}
@@ -135,7 +135,7 @@ func (s *Settings) declare(set *settings.Set) {
 	settings.Int(set, &s.Seed, settings.Spec{Name: "seed", Group: load, Usage: "what service times, arrivals and deaths are drawn from"})
 	settings.Duration(set, &s.For, settings.Spec{Name: "for", Group: end, DefaultText: "until Ctrl-C",
 		Usage: "time to send requests for"}, settings.AtLeast(time.Duration(0)))
-	settings.Enum(set, &s.Output, settings.Spec{Name: "output", Short: "o", Group: end, Usage: "form of the output; json is the final report alone"}, outputTable, outputJSON)
+	settings.Enum(set, &s.Output, settings.Spec{Name: "output", Letter: "o", Group: end, Usage: "form of the output; json is the final report alone"}, outputTable, outputJSON)
 	set.Check(func() []settings.Problem {
 		if s.KillEvery > 0 && s.Workers < leastSurvive {
 			return []settings.Problem{{Setting: "kill-every", Related: []string{"workers"},

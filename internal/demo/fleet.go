@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/traffic"
 )
 
 const (
@@ -84,7 +84,7 @@ func workerID(place int) string { return fmt.Sprintf("worker-%02d", place+1) }
 // start starts the worker at an index, with a new service.
 func (f *demoFleet) start(place int) error {
 	id := workerID(place)
-	return f.StartWorker(fleet.WorkerConfig{ID: id, Services: []string{service}, Handler: traffic.NewStub(traffic.StubConfig{
+	return f.StartWorker(fleet.WorkerConfig{ID: id, Services: []string{service}, Handler: loadgen.NewStub(loadgen.StubConfig{
 		Name: id, Median: f.medians[place], Seed: f.seed, Stream: streamService + uint64(place),
 	})})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/screen"
 )
 
 func fixedFrame() frame {
@@ -104,7 +105,7 @@ func TestOfRowsThatDoNotFitThoseOfKilledWorkersStayFirst(t *testing.T) {
 
 func TestAFrameIsDrawnOverTheOneBefore(t *testing.T) {
 	var out bytes.Buffer
-	s := &screen{out: &out, size: func() (int, int) { return 80, 24 }}
+	s := &tableDisplay{Screen: screen.Screen{Out: &out, Size: func() (int, int) { return 80, 24 }}}
 	if err := s.show(fixedFrame()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestAFrameIsDrawnOverTheOneBefore(t *testing.T) {
 }
 
 func TestOnlyTheNewestEventsStayInSight(t *testing.T) {
-	s := &screen{}
+	s := &tableDisplay{}
 	for i := range 3 * shownEvents {
 		_ = s.event(fmt.Sprint(i))
 	}

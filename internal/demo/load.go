@@ -9,14 +9,14 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 )
 
 const (
 	// keptFailures is how many error texts are kept.
 	keptFailures = 5
 	// The range of the histogram in microseconds, and its significant digits.
-	shortest, longest, digits = 1, int64(2 * traffic.Timeout / time.Microsecond), 3
+	shortest, longest, digits = 1, int64(2 * loadgen.Timeout / time.Microsecond), 3
 )
 
 // load sends requests and counts their results.
@@ -69,13 +69,13 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(shortest, 
 
 // run sends requests until ctx ends and returns after the last answer.
 func (l *load) run(ctx context.Context) {
-	traffic.Load(ctx, traffic.LoadConfig{
+	loadgen.Load(ctx, loadgen.LoadConfig{
 		Targets: l.cfg.Targets, Services: []string{service}, Rate: l.cfg.Rate,
 		Random: rand.New(rand.NewPCG(l.cfg.Seed, streamArrivals)), Done: l.count,
 	})
 }
 
-func (l *load) count(r traffic.Result) {
+func (l *load) count(r loadgen.Result) {
 	us := min(max(r.Took.Microseconds(), shortest), longest)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 )
 
 const (
@@ -154,7 +154,7 @@ func retries(body io.Reader) (uint64, error) {
 // relay is ready, knows all workers and relays, and is connected to all that the plan
 // assigns to it.
 func missing(views []relayView, workers int) string {
-	affine := affinity.AutoRelays(len(views), workers, affinity.DefaultMinimums)
+	affine := affinity.PlanConfig{}.Serving(len(views), workers)
 	for _, v := range views {
 		switch {
 		case v.Silent != nil:
@@ -200,7 +200,7 @@ func (o *observer) await(ctx context.Context, workers int, note func(lack string
 			noted = time.Now()
 			note(lack)
 		}
-		if !traffic.Sleep(ctx, settlePoll) {
+		if !loadgen.Sleep(ctx, settlePoll) {
 			return views, fmt.Errorf("the fleet is not whole: %s", lack)
 		}
 	}

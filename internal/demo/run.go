@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
+	"github.com/ringway/ringway/internal/process"
 )
 
 const (
@@ -76,7 +76,7 @@ func newDemo(cfg Config) *demo {
 	d.muted.out, d.display = cfg.Stderr, lineDisplay{d.progress}
 	if cfg.Terminal != nil {
 		d.ring = &logRing{}
-		d.muted.out, d.display = d.ring, newScreen(cfg.Stdout, cfg.Terminal)
+		d.muted.out, d.display = d.ring, newTableDisplay(cfg.Stdout, cfg.Terminal)
 	}
 	for place := range cfg.Workers {
 		d.workers = append(d.workers, workerID(place))
@@ -90,7 +90,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if d.ring != nil {
 		defer func() { err = errors.Join(err, d.ring.dump(cfg.Stderr)) }()
 	}
-	logger, err := node.NewLogger(&d.muted, "warn", "console")
+	logger, err := process.NewLogger(&d.muted, "warn", "console")
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (k *killer) run(ctx context.Context) error {
 		if err := k.fleet.Kill(workerID(place)); err != nil {
 			return err
 		}
-		traffic.Sleep(ctx, replaceAfter)
+		loadgen.Sleep(ctx, replaceAfter)
 		if err := k.fleet.start(place); err != nil {
 			return fmt.Errorf("replace a killed worker: %w", err)
 		}

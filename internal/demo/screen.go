@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/screen"
 )
 
 // display shows frames and events.
@@ -40,54 +39,28 @@ func (d lineDisplay) event(text string) error {
 	return err
 }
 
-// screen redraws a table in place, at its position in the terminal, so that earlier output
-// stays.
-type screen struct {
-	out    io.Writer
-	size   func() (width, height int)
-	drawn  int // lines of the last frame, above the cursor
+// tableDisplay redraws a table in place.
+type tableDisplay struct {
+	screen.Screen
 	events []string
 }
 
 // shownEvents is how many events stay visible.
 const shownEvents = 4
 
-// newScreen returns a screen on a terminal to which out writes.
-func newScreen(out io.Writer, terminal *os.File) *screen {
-	return &screen{out: out, size: func() (int, int) {
-		width, height, err := term.GetSize(int(terminal.Fd()))
-		if err != nil || width <= 0 || height <= 0 { // some terminals do not report their size
-			return 80, 24
-		}
-		return width, height
-	}}
+// newTableDisplay returns a display on a terminal to which out writes.
+func newTableDisplay(out io.Writer, terminal *os.File) *tableDisplay {
+	return &tableDisplay{Screen: screen.Screen{Out: out, Size: screen.SizeOf(terminal)}}
 }
 
-const (
-	clearLine = "\x1b[K"
-	clearRest = "\x1b[J"
-)
-
-func (s *screen) show(f frame) error {
-	f.Events = s.events
-	width, height := s.size()
-	var b strings.Builder
-	if s.drawn > 0 {
-		fmt.Fprintf(&b, "\r\x1b[%dA", s.drawn)
-	}
-	lines := f.table(width, height)
-	for _, l := range lines {
-		b.WriteString(l + clearLine + "\r\n")
-	}
-	b.WriteString(clearRest)
-	s.drawn = len(lines)
-	_, err := io.WriteString(s.out, b.String()) // one write, so that the screen does not flicker
-	return err
+func (d *tableDisplay) show(f frame) error {
+	f.Events = d.events
+	return d.Draw(f.table(d.Size()))
 }
 
-func (s *screen) event(text string) error {
-	s.events = append(s.events, text)
-	s.events = s.events[max(0, len(s.events)-shownEvents):]
+func (d *tableDisplay) event(text string) error {
+	d.events = append(d.events, text)
+	d.events = d.events[max(0, len(d.events)-shownEvents):]
 	return nil
 }
 

@@ -192,7 +192,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 			if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs("203.0.113.1")) {
 				t.Errorf("got %v", res.Addrs)
 			}
-			if g.log.Lines("break a rule") != 1 || metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR) != 1 {
+			if g.log.Lines("break a rule") != 1 || metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR) != 1 {
 				t.Error("it was not reported")
 			}
 		},
@@ -222,7 +222,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 		},
 		"RejectFlux": func(t *testing.T) {
 			g, res := flap(t, 8, time.Second, nil)
-			if res.Stale || g.log.Lines("change too often") != 1 || metric(t, g.metrics, "ringway_discovery_dns_answer_changes_total", "") != 8 {
+			if res.Stale || g.log.Lines("change too often") != 1 || metricValue(t, g.metrics, "ringway_discovery_dns_answer_changes_total", "") != 8 {
 				t.Error("by default changes are not just noted")
 			}
 			if _, res := flap(t, 8, time.Second, func(c *ResolverConfig) { c.RejectFlux = true }); !res.Stale {
@@ -255,7 +255,7 @@ func TestEveryResolverSettingChangesBehaviour(t *testing.T) {
 			g := newRig(t, nil)
 			g.server.set("relay.example", 60, "10.0.0.1")
 			g.host(t, "relay.example", UseCache)
-			if got := metric(t, g.metrics, "ringway_discovery_dns_lookups_total", resultSuccess); got != 1 {
+			if got := metricValue(t, g.metrics, "ringway_discovery_dns_lookups_total", resultSuccess); got != 1 {
 				t.Errorf("%v lookups counted", got)
 			}
 		},
@@ -367,7 +367,7 @@ func TestEverySettingOfTheFinderChangesBehaviour(t *testing.T) {
 			if _, err := New(Config{Seeds: []string{"10.0.0.1"}, Registerer: reg}); err != nil {
 				t.Fatal(err)
 			}
-			if metric(t, reg, "ringway_discovery_seeds", "") != 1 || metric(t, reg, "ringway_discovery_dns_lookups_total", resultSuccess) != 0 {
+			if metricValue(t, reg, "ringway_discovery_seeds", "") != 1 || metricValue(t, reg, "ringway_discovery_dns_lookups_total", resultSuccess) != 0 {
 				t.Error("the gauge, or the metrics of its own resolver, are missing")
 			}
 		},

@@ -14,7 +14,7 @@ func TestAddressesOutsideTheAllowedCIDRsAreNeverUsed(t *testing.T) { // HS-C8
 	if res := g.host(t, "relay.example", UseCache); !slices.Equal(res.Addrs, addrs("10.0.0.1", "2001:db8::1")) {
 		t.Fatalf("got %v", res.Addrs)
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR); got != 2 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR); got != 2 {
 		t.Errorf("%v dropped, want 2", got)
 	}
 	g.host(t, "relay.example", SkipCache)
@@ -89,7 +89,7 @@ func TestOneAnswerWithManyRecordsIsNotFlux(t *testing.T) { // HS-C10, T-HS3
 		}
 		ten = append(ten[1:], ten[0]) // another order is no change
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dns_answer_changes_total", ""); got != 0 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dns_answer_changes_total", ""); got != 0 {
 		t.Errorf("%v changes counted, want none", got)
 	}
 }
@@ -116,7 +116,7 @@ func TestAnAnswerThatChangesTooOftenIsRefusedWhenAsked(t *testing.T) { // HS-C10
 	if n := g.log.Lines("change too often"); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropFlux); got != 8 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropFlux); got != 8 {
 		t.Errorf("%v addresses counted, want 8", got)
 	}
 	g.clock.pass(5 * time.Minute)

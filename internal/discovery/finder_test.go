@@ -456,11 +456,11 @@ func TestTheSeedsGaugeFollowsTheList(t *testing.T) {
 	g := newRig(t, nil)
 	g.server.set("relay.example", 60, "10.0.0.1", "10.0.0.2")
 	f := g.newFinder(t, Config{Seeds: []string{"10.0.0.9", "relay.example"}, Registerer: reg, Exclude: func(a netip.AddrPort) bool { return a == addrPorts("10.0.0.2:7400")[0] }})
-	if got := metric(t, reg, "ringway_discovery_seeds", ""); got != 1 {
+	if got := metricValue(t, reg, "ringway_discovery_seeds", ""); got != 1 {
 		t.Errorf("before a refresh: %v", got)
 	}
 	mustRefresh(t, f)
-	if got := metric(t, reg, "ringway_discovery_seeds", ""); got != 2 {
+	if got := metricValue(t, reg, "ringway_discovery_seeds", ""); got != 2 {
 		t.Errorf("after it: %v", got)
 	}
 }

@@ -32,7 +32,7 @@ func TestThousandsOfAddressesOfANameAreNotAllTried(t *testing.T) {
 		if got, most := len(f.Addrs()), 3*maxAddresses; got < maxAddresses || got > most {
 			t.Fatalf("%d addresses are tried after answer %d, want %d to %d", got, round, maxAddresses, most)
 		}
-		if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropMany); got != float64((round+1)*(mostRecords-maxAddresses)) {
+		if got := metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropMany); got != float64((round+1)*(mostRecords-maxAddresses)) {
 			t.Errorf("%v addresses are counted after answer %d", got, round)
 		}
 	}
@@ -48,7 +48,7 @@ func TestAnAllowedAddressIsFoundBehindThousandsThatAreForbidden(t *testing.T) {
 	g.server.set("relay.example", 60, append(thousands(1), "192.0.2.7")...)
 	mustRefresh(t, f)
 	expect(t, f, "192.0.2.7:7400")
-	if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR); got != mostRecords {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropCIDR); got != mostRecords {
 		t.Errorf("%v addresses are counted", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestAServiceOfThousandsOfTargetsCostsABoundedNumberOfQueriesAndAddresses(t 
 	if got, most := g.server.count("udp"), 1+2*maxTargets; got > most {
 		t.Errorf("%d queries, want at most %d", got, most)
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropMany); got != maxTargets*each-maxAddresses {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dropped_addresses_total", dropMany); got != maxTargets*each-maxAddresses {
 		t.Errorf("%v addresses are counted as too many", got)
 	}
 }

@@ -3,7 +3,7 @@ package discovery
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // The values of the labels. No label contains a name or data of a peer.
@@ -33,7 +33,7 @@ type resolverMetrics struct {
 }
 
 func newResolverMetrics(reg prometheus.Registerer) *resolverMetrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &resolverMetrics{
 		lookups:  f.CounterVec("ringway_discovery_dns_lookups_total", "Lookups that the cache could not answer with a good answer, by result; negative_cached made no query.", "result"),
 		hits:     f.CounterVec("ringway_discovery_dns_cache_hits_total", "Lookups answered from the cache: a good answer, a remembered failure, or an old answer because a new one failed.", "type"),
@@ -41,12 +41,12 @@ func newResolverMetrics(reg prometheus.Registerer) *resolverMetrics {
 		dropped:  f.CounterVec("ringway_discovery_dropped_addresses_total", "Addresses in answers that were not used: outside the allowed CIDRs, private for a public name, in an answer that changed too often, no address of a host, or beyond the first 1,024 of a name.", "reason"),
 		changes:  f.Counter("ringway_discovery_dns_answer_changes_total", "Times a name's whole set of addresses differed from its last one."),
 	}
-	series.StartAtZero(m.lookups, resultSuccess, resultTimeout, resultError, resultNegative)
-	series.StartAtZero(m.hits, hitPositive, hitNegative, hitStale)
-	series.StartAtZero(m.dropped, dropCIDR, dropPrivate, dropFlux, dropUnusable, dropMany)
+	metric.StartAtZero(m.lookups, resultSuccess, resultTimeout, resultError, resultNegative)
+	metric.StartAtZero(m.hits, hitPositive, hitNegative, hitStale)
+	metric.StartAtZero(m.dropped, dropCIDR, dropPrivate, dropFlux, dropUnusable, dropMany)
 	return m
 }
 
 func newSeedsGauge(reg prometheus.Registerer) prometheus.Gauge {
-	return series.With(reg).Gauge("ringway_discovery_seeds", "Addresses at which other members are looked for.")
+	return metric.With(reg).Gauge("ringway_discovery_seeds", "Addresses at which other members are looked for.")
 }

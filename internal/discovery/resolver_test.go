@@ -83,12 +83,12 @@ func TestFailuresNameTheHostAndTheCause(t *testing.T) { // HS-C12
 		"empty.example":   {"has no address", resultError},
 		"silent.example":  {"no answer within 400ms", resultTimeout},
 	} {
-		before := metric(t, g.metrics, "ringway_discovery_dns_lookups_total", want.result)
+		before := metricValue(t, g.metrics, "ringway_discovery_dns_lookups_total", want.result)
 		_, err := g.LookupHost(t.Context(), name, UseCache)
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), want.cause) {
 			t.Errorf("%s: got %v, want its name and %q", name, err, want.cause)
 		}
-		if got := metric(t, g.metrics, "ringway_discovery_dns_lookups_total", want.result); got != before+1 {
+		if got := metricValue(t, g.metrics, "ringway_discovery_dns_lookups_total", want.result); got != before+1 {
 			t.Errorf("%s: counted %v times as %s", name, got-before, want.result)
 		}
 	}
@@ -114,7 +114,7 @@ func TestAFailureIsRememberedForAFixedTime(t *testing.T) { // HS-A7
 			t.Fatalf("round %d: %d queries", round, n)
 		}
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dns_lookups_total", resultNegative); got != 4 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dns_lookups_total", resultNegative); got != 4 {
 		t.Errorf("%v remembered failures counted, want 4", got)
 	}
 	g.server.set("absent.example", 60, "10.0.0.1")
@@ -304,7 +304,7 @@ func TestTheLastAnswerStaysInUseWhenDNSDies(t *testing.T) { // HS-C6
 	if n := g.log.Lines("last answer stays in use"); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dns_cache_hits_total", hitStale); got != 5 || g.Stats().Stale != 5 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dns_cache_hits_total", hitStale); got != 5 || g.Stats().Stale != 5 {
 		t.Errorf("counted %v stale answers, %d in the statistics, want 5", got, g.Stats().Stale)
 	}
 	g.Invalidate("relay.example")
@@ -383,11 +383,11 @@ func TestTheStatisticsCountWhatTheCacheDid(t *testing.T) { // HS-C11
 		t.Errorf("what no longer counts is counted: %+v", got)
 	}
 	for label, want := range map[string]float64{hitPositive: 1, hitNegative: 1, hitStale: 0} {
-		if got := metric(t, g.metrics, "ringway_discovery_dns_cache_hits_total", label); got != want {
+		if got := metricValue(t, g.metrics, "ringway_discovery_dns_cache_hits_total", label); got != want {
 			t.Errorf("%s: %v, want %v", label, got, want)
 		}
 	}
-	if got := metric(t, g.metrics, "ringway_discovery_dns_resolution_duration_seconds", ""); got != 2 {
+	if got := metricValue(t, g.metrics, "ringway_discovery_dns_resolution_duration_seconds", ""); got != 2 {
 		t.Errorf("%v durations, want 2", got)
 	}
 }

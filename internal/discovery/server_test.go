@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // server is a real DNS server on loopback, UDP and TCP, whose zone tests change.
@@ -276,7 +276,7 @@ type rig struct {
 	*Resolver
 	server  *server
 	clock   *clock
-	log     *observed.Log
+	log     *logtest.Log
 	metrics *prometheus.Registry
 }
 
@@ -284,7 +284,7 @@ type rig struct {
 // configuration before that.
 func newRig(t *testing.T, change func(*ResolverConfig)) *rig {
 	t.Helper()
-	g := &rig{server: startServer(t), clock: newClock(), log: &observed.Log{}, metrics: prometheus.NewRegistry()}
+	g := &rig{server: startServer(t), clock: newClock(), log: &logtest.Log{}, metrics: prometheus.NewRegistry()}
 	cfg := ResolverConfig{
 		Servers: []string{g.server.addr}, HostsFile: filepath.Join(t.TempDir(), "none"),
 		Now: g.clock.Now, Logger: slog.New(slog.NewTextHandler(g.log, nil)), Registerer: g.metrics,
@@ -308,10 +308,10 @@ func (g *rig) host(t *testing.T, name string, mode Mode) Result {
 	return res
 }
 
-// metric reads a counter or gauge, one label value at most.
-func metric(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+// metricValue reads a counter or gauge, one label value at most.
+func metricValue(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
-	n, there := observed.Series(t, reg, name)[label]
+	n, there := logtest.Series(t, reg, name)[label]
 	if !there {
 		t.Fatalf("no metric %s with %q", name, label)
 	}

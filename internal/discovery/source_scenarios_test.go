@@ -370,7 +370,7 @@ func (d discovery) useCache(t *testing.T) {
 
 func (d discovery) dropped(t *testing.T, reason string, want float64) {
 	t.Helper()
-	if got := metric(t, d.metrics, "ringway_discovery_dropped_addresses_total", reason); got != want {
+	if got := metricValue(t, d.metrics, "ringway_discovery_dropped_addresses_total", reason); got != want {
 		t.Errorf("%v addresses dropped as %s, want %v", got, reason, want)
 	}
 }

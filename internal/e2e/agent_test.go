@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -275,4 +276,29 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	results := load.stop()
 	noneFailed(t, results)
 	f.noPostTwice(t, results)
+}
+
+// A reference that keeps more than the worker needs, such as a method in a binary with templates,
+// shows in the names of functions that each binary has for its stack traces.
+func TestTheWorkerHasNoCommandOfARelay(t *testing.T) {
+	t.Parallel()
+	read := func(binary string) []byte {
+		text, err := os.ReadFile(filepath.Join(plain(t), binary))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	worker, relay := read("worker"), read("relay")
+	for _, name := range []string{
+		"internal/command.RelayTree", "internal/command.PlanCommand", "internal/command.ExplainCommand", "internal/command.RouteCommand",
+		"internal/command.CheckCommand", "internal/command.TopCommand", "internal/command.TapCommand", "internal/strategy.New",
+	} {
+		if !bytes.Contains(relay, []byte(name)) {
+			t.Errorf("the relay has no %s: correct this test", name)
+		}
+		if bytes.Contains(worker, []byte(name)) {
+			t.Errorf("the worker has %s", name)
+		}
+	}
 }

@@ -109,9 +109,9 @@ func TestCheckFindsNothingInASecuredFleetButACertificateThatEnds(t *testing.T) {
 
 	endingTonight(t, f.Security, "r2")
 	f.finds(t, r1, checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
-		Remedy: "relay tls cert create", Page: "docs/operations/certificate-expires-today.md"})
+		Remedy: "relay tls cert create", Page: "docs/operations/certificates.md"})
 	f.finds(t, f.relay("r2"), checkFinding{Check: "certificates", Status: "failed", Subject: "r2", Text: "the certificate of r2 ends in 1",
-		Remedy: "relay tls cert create", Page: "docs/operations/certificate-expires-today.md"})
+		Remedy: "relay tls cert create", Page: "docs/operations/certificates.md"})
 }
 
 // endingTonight replaces the certificate of a relay by one of 30 days of which half a
@@ -174,7 +174,7 @@ func TestCheckFindsWhatIsWrongWithTheFleet(t *testing.T) {
 	t.Run("a worker whose service no relay reaches", func(t *testing.T) {
 		f.worker("w2").stopBackend(t)
 		f.finds(t, r1, checkFinding{Check: "coverage", Status: "failed", Subject: "w2", Text: "has 0 of 3 relays connected, and needs 3: not r1, r2, r3",
-			Remedy: "start the service behind w2", Page: "docs/operations/links-missing.md"})
+			Remedy: "start the service behind w2", Page: "docs/operations/links.md"})
 	})
 	t.Run("a relay that is cut off", func(t *testing.T) {
 		r3.Signal(t, syscall.SIGSTOP)

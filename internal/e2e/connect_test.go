@@ -10,15 +10,15 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/proxy/http2"
-	"github.com/ringway/ringway/internal/traffic"
 )
 
 // webSocketPassesOverHTTP2 is webSocketPasses for a client that opens its WebSocket with an
 // extended CONNECT (RFC 8441).
 func (f *fleet) webSocketPassesOverHTTP2(r *relay, service string) func(*testing.T) {
 	return func(t *testing.T) {
-		c, err := traffic.DialHTTP2Upgrades(r.Ingress)
+		c, err := loadgen.DialHTTP2Upgrades(r.Ingress)
 		if err != nil {
 			t.Fatal(err)
 		}

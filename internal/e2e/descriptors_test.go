@@ -153,8 +153,9 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 	}
 }
 
+// It runs alone, before the tests that run beside each other: its clients must come faster than
+// they time out.
 func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
-	t.Parallel()
 	const files = 256
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, RelayFiles: files,
 		RelayArgs: []string{"--max-client-connections", fmt.Sprint(files), "--request-timeout", "2m"},

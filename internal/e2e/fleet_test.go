@@ -69,6 +69,8 @@ type fleetConfig struct {
 	Seeds int
 	// Secure gives every process a certificate and a file of gossip keys.
 	Secure bool
+	// Attached has workers attached instead of gossiping.
+	Attached bool
 	// Records gives every relay a request log.
 	Records bool
 	// SharedBackend has all workers offer one backend.
@@ -111,6 +113,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	if cfg.Secure {
 		f.Security = newSecurity(t, f.dir)
 	}
+	f.Attach = cfg.Attached
 	for n := range cfg.Relays {
 		f.relays = append(f.relays, &relay{Member: f.Relay(fmt.Sprintf("r%d", n+1))})
 	}

@@ -20,13 +20,13 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 )
 
 // httpsFleet is a fleet whose ingresses also have an address with TLS.
 type httpsFleet struct {
 	*fleet
-	ca    *terminationtest.Authority
+	ca    *clienttlstest.Authority
 	addrs map[string]string // of TLS, by relay
 	dir   string            // has shop.crt, shop.key, api.crt and api.key
 }
@@ -35,13 +35,13 @@ type httpsFleet struct {
 // arguments are added to those of every relay.
 func startHTTPS(t *testing.T, relays int, args ...string) *httpsFleet {
 	t.Helper()
-	f := &httpsFleet{ca: terminationtest.New(t), addrs: map[string]string{}, dir: t.TempDir()}
+	f := &httpsFleet{ca: clienttlstest.New(t), addrs: map[string]string{}, dir: t.TempDir()}
 	for n := range relays {
 		f.addrs[fmt.Sprintf("r%d", n+1)] = freeAddr(t)
 	}
 	pairs := servedBy("r1", relays, echo)
 	for _, name := range []string{"shop", "api"} {
-		cert, key := f.ca.Files(filepath.Join(f.dir, name), terminationtest.Certificate{DNS: []string{name + ".test"}})
+		cert, key := f.ca.Files(filepath.Join(f.dir, name), clienttlstest.Certificate{DNS: []string{name + ".test"}})
 		pairs = append(pairs, "--ingress-tls-cert", cert, "--ingress-tls-key", key)
 	}
 	f.fleet = startFleet(t, fleetConfig{
@@ -159,14 +159,14 @@ func TestACertificateIsRenewedUnderLoadWithoutAFailedRequest(t *testing.T) {
 		before := asked.Load()
 		await(t, "load", func() bool { return asked.Load() > before+20 || failed.Load() > 0 })
 		old := served()
-		f.ca.Files(filepath.Join(f.dir, "shop"), terminationtest.Certificate{DNS: []string{"shop.test"}})
+		f.ca.Files(filepath.Join(f.dir, "shop"), clienttlstest.Certificate{DNS: []string{"shop.test"}})
 		if n > 0 { // the first time the relay reads the files by itself
 			r.Signal(t, syscall.SIGHUP)
 		}
 		await(t, "the renewed certificate", func() bool { return served() != old })
 	}
 	old := served()
-	terminationtest.Replace(t, filepath.Join(f.dir, "shop.crt"), []byte("nothing"))
+	clienttlstest.Replace(t, filepath.Join(f.dir, "shop.crt"), []byte("nothing"))
 	r.Signal(t, syscall.SIGHUP)
 	await(t, "the failure in the metrics", func() bool {
 		return f.metric(t, r, `ringway_relay_ingress_certificate_reloads_total{result="failed"}`) >= 1
@@ -224,7 +224,7 @@ func TestAClientCannotPretendToBeAnother(t *testing.T) {
 
 func TestOnlyClientsWithACertificateOfTheAuthorityAreServedAndNamed(t *testing.T) {
 	t.Parallel()
-	clients := terminationtest.New(t)
+	clients := clienttlstest.New(t)
 	f := startHTTPS(t, 2, "--ingress-client-ca", clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt")))
 	refused := func(reason string) (n float64) {
 		for _, r := range f.relays {
@@ -232,7 +232,7 @@ func TestOnlyClientsWithACertificateOfTheAuthorityAreServedAndNamed(t *testing.T
 		}
 		return n
 	}
-	good := clients.Pair(terminationtest.Certificate{URI: "spiffe://shop.test/cart", DNS: []string{"cart.test"}})
+	good := clients.Pair(clienttlstest.Certificate{URI: "spiffe://shop.test/cart", DNS: []string{"cart.test"}})
 	for id, addr := range f.addrs {
 		for proto, http2 := range protocols {
 			forged := http.Header{"Ringway-Caller": {"admin"}, "ringway_caller": {"admin"}}
@@ -242,8 +242,8 @@ func TestOnlyClientsWithACertificateOfTheAuthorityAreServedAndNamed(t *testing.T
 			}
 			for reason, certificates := range map[string][]tls.Certificate{
 				"no_certificate":    nil,
-				"expired":           {clients.Pair(terminationtest.Certificate{Common: "cart", For: -1})},
-				"unknown_authority": {terminationtest.New(t).Pair(terminationtest.Certificate{Common: "cart"})},
+				"expired":           {clients.Pair(clienttlstest.Certificate{Common: "cart", For: -1})},
+				"unknown_authority": {clienttlstest.New(t).Pair(clienttlstest.Certificate{Common: "cart"})},
 			} {
 				before := refused(reason)
 				// The client sends its certificate also if the relay does not list its authority.
@@ -300,8 +300,8 @@ func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, Services: func(int) []string { return []string{echo, "raw;protocol=tcp"} }})
 	f.awaitRange(t, 1)
-	ca := terminationtest.New(t)
-	cert, key := ca.Files(filepath.Join(f.dir, "shop"), terminationtest.Certificate{DNS: []string{"shop.test"}})
+	ca := clienttlstest.New(t)
+	cert, key := ca.Files(filepath.Join(f.dir, "shop"), clienttlstest.Certificate{DNS: []string{"shop.test"}})
 	clear, clearSocket := passedSocket(t)
 	secured, securedSocket := passedSocket(t)
 	sessions, sessionsSocket := passedSocket(t)

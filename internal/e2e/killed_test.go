@@ -67,9 +67,7 @@ func (f *fleet) killedWorkerLosesNothing(id, service string) func(*testing.T) {
 		}
 		f.noPostTwice(t, held.wait())
 		for _, r := range f.relays {
-			if !memberFailed(r, w.ID) {
-				t.Errorf("%s did not log that %s failed", r.ID, w.ID)
-			}
+			await(t, fmt.Sprintf("%s logs that %s failed", r.ID, w.ID), func() bool { return memberFailed(r, w.ID) })
 		}
 	}
 }

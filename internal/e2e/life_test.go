@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -490,10 +491,12 @@ func (f *fleet) stoppingWorkerLosesNothing(t *testing.T) {
 	}
 }
 
-// memberFailed reports whether a relay logged the failure of a member.
+// memberFailed reports whether a relay logged the failure of a member, alone or with others.
 func memberFailed(r *relay, id string) bool {
 	for line := range strings.Lines(r.Output()) {
-		if strings.Contains(line, `"message":"member failed"`) && strings.Contains(line, fmt.Sprintf(`"member":%q`, id)) {
+		var e struct{ Message, Member, Subjects string }
+		if json.Unmarshal([]byte(line), &e) == nil && strings.HasPrefix(e.Message, "member failed") &&
+			(e.Member == id || slices.Contains(strings.Fields(e.Subjects), id)) {
 			return true
 		}
 	}

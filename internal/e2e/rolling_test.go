@@ -14,6 +14,8 @@ import (
 // rolling holds the processes that are restarted one after the other, and the load.
 type rolling struct {
 	Relays, Workers bool
+	// Attached: the workers do not gossip.
+	Attached bool
 	// Rate is how many requests a second there are, at most; Requests how many at least.
 	Rate, Requests int64
 }
@@ -24,6 +26,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		"of the relays, 200 requests a second":  {Relays: true, Rate: 200, Requests: size(0, 10_000, 20_000)},
 		"of the workers, 200 requests a second": {Workers: true, Rate: 200, Requests: size(0, 5_000, 20_000)},
 		"of both, 50 requests a second":         {Relays: true, Workers: true, Rate: 50, Requests: size(0, 2_000, 20_000)},
+		"of the relays of attached workers":     {Relays: true, Attached: true, Rate: 200, Requests: size(0, 5_000, 20_000)},
+		"of attached workers":                   {Workers: true, Attached: true, Rate: 200, Requests: size(0, 5_000, 20_000)},
 	}
 	if full() {
 		tests["of the relays, 50 requests a second"] = rolling{Relays: true, Rate: 50, Requests: 20_000}
@@ -39,7 +43,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 // others go on to the next relay when one refuses a connection, and only then.
 func (c rolling) run(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Services: func(int) []string { return []string{echo} }})
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Attached: c.Attached, Services: func(int) []string { return []string{echo} }})
 	f.awaitRange(t, 3)
 
 	var ready atomic.Pointer[[]*relay]

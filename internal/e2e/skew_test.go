@@ -94,7 +94,7 @@ func releases(t *testing.T) (before, now release) {
 func buildRelease(t *testing.T, source, version string) release {
 	t.Helper()
 	r := release{t.TempDir(), version}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X github.com/ringway/ringway/internal/node.version="+version,
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X github.com/ringway/ringway/internal/process.version="+version,
 		"-o", r.dir+string(filepath.Separator), "./cmd/relay", "./cmd/worker")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -62,7 +62,7 @@ type Relay struct {
 type Worker struct {
 	*worker.Agent
 	*running
-	service *traffic.Service // nil: it has none of its own
+	service *loadgen.Service // nil: it has none of its own
 }
 
 // running is a member that runs.
@@ -209,7 +209,7 @@ func (f *Fleet) StartWorker(c WorkerConfig) (err error) {
 	s.DrainTimeout, s.SessionDrainTimeout = drainTimeout, drainTimeout
 	w := &Worker{}
 	if c.Handler != nil {
-		if w.service, err = traffic.Serve(c.Handler); err != nil {
+		if w.service, err = loadgen.Serve(c.Handler); err != nil {
 			return err
 		}
 		for _, name := range c.Services {

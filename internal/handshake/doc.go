@@ -3,10 +3,11 @@
 //
 // Promise: Listener.Accept returns only connections whose TLS handshake is complete and whose
 // certificate may connect. A flood of others takes neither descriptors nor goroutines without
-// bound: the oldest of a source, or of all, gives way to a newer one.
+// bound: the oldest of a source, or of all, gives way to a newer one. Handshakes of one source
+// that are refused take about an eighth of the processors, however fast it begins them.
 //
-//	socket ─► Pending (bounded) ─► handshake ─► Accept
-//	                 └► gives way           └► refused: counted by reason, logged rarely
+//	socket ─► Pending (bounded) ─► Pace (per source) ─► handshake ─► Accept
+//	                 └► gives way     └► too fast           └► refused: counted by reason, logged rarely
 //
 // Rules: Run owns the goroutines of handshakes and ends with Close. The listeners of relays,
 // of sidecars and of gossip share this package.

@@ -21,20 +21,22 @@ import (
 const (
 	// reasonHandshake: not TLS, or an incomplete handshake.
 	reasonHandshake = "handshake"
+	// reasonNode: the node of the certificate has as many connections as it may have.
+	reasonNode = "too_many_of_certificate"
 	// refusalQuiet is how long after a logged refusal further ones are only counted.
 	refusalQuiet = 10 * time.Second
 )
 
 // ListenerReasons lists the reasons for which a Listener refuses connections.
 func ListenerReasons() []string {
-	all := append(PendingReasons(), reasonHandshake)
+	all := append(PendingReasons(), reasonHandshake, reasonNode)
 	for _, r := range identity.Reasons() {
 		all = append(all, string(r))
 	}
 	return all
 }
 
-// ListenerConfig describes a Listener. All fields but Pending are required.
+// ListenerConfig describes a Listener. All fields but Pending, PerNode and Pace are required.
 type ListenerConfig struct {
 	// Socket accepts the connections. The listener closes it.
 	Socket net.Listener
@@ -43,6 +45,11 @@ type ListenerConfig struct {
 	TLS    *tls.Config
 	// Pending limits the connections of peers that have not proven their identity yet.
 	Pending PendingConfig
+	// PerNode is the most open connections of one node, by its certificate. Default: no bound, where
+	// each request in flight may need a connection.
+	PerNode int
+	// Pace bounds the handshakes of each source that are refused. Default: NewPace.
+	Pace *Pace
 	// Allowed is the text in log lines for the peers that may connect.
 	Allowed string
 	// Refused counts refused connections, by reason; see ListenerReasons.
@@ -64,7 +71,8 @@ type Listener struct {
 	out     chan accepted
 	running sync.WaitGroup
 
-	mu         sync.Mutex // guards the log of refusals
+	mu         sync.Mutex // guards the log of refusals, and nodes
+	nodes      map[string]int
 	quietUntil time.Time
 	unlogged   int
 }
@@ -76,7 +84,10 @@ type accepted struct {
 
 // NewListener returns a listener that accepts nothing until Run.
 func NewListener(cfg ListenerConfig) *Listener {
-	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), out: make(chan accepted)}
+	if cfg.Pace == nil {
+		cfg.Pace = NewPace()
+	}
+	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), nodes: map[string]int{}, out: make(chan accepted)}
 	l.open, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -128,12 +139,21 @@ func (l *Listener) hand(next accepted) bool {
 func (l *Listener) admit(opened *PendingConn) {
 	conn := l.cfg.Source.Watch(opened)
 	secured := tls.Server(conn, l.cfg.TLS)
-	err := secured.HandshakeContext(l.open)
+	err := l.cfg.Pace.Wait(l.open, opened.RemoteAddr())
+	if err == nil {
+		err = secured.HandshakeContext(l.open)
+	}
+	if err == nil { // relays open one for each request in flight at most, hundreds in a burst
+		l.cfg.Pace.Return(opened.RemoteAddr())
+	}
+	if err == nil && l.cfg.PerNode > 0 {
+		err = l.claim(opened, secured)
+	}
 	ended := opened.Remove()
 	if err == nil && ended == "" && l.hand(accepted{conn: secured}) {
 		return
 	}
-	_ = conn.Close()
+	defer func() { _ = conn.Close() }() // counted before the peer sees it
 	if l.open.Err() != nil {
 		return // the listener is closing: not a refusal
 	}
@@ -144,7 +164,12 @@ func (l *Listener) admit(opened *PendingConn) {
 		return
 	}
 	reason := ended
-	if reason == "" {
+	switch {
+	case errors.Is(err, ErrPace):
+		reason = ReasonPace
+	case errors.Is(err, errNode):
+		reason = reasonNode
+	case reason == "":
 		reason = reasonHandshake
 	}
 	l.cfg.Refused.WithLabelValues(reason).Inc()
@@ -153,6 +178,30 @@ func (l *Listener) admit(opened *PendingConn) {
 		return
 	}
 	l.cfg.Logger.Debug("no TLS connection was made", "reason", reason, "addr", opened.RemoteAddr().String(), "err", err)
+}
+
+var errNode = errors.New("the node of the certificate has as many connections as it may have")
+
+// claim counts a connection for its node, until it is closed.
+func (l *Listener) claim(opened *PendingConn, secured *tls.Conn) error {
+	claims, err := identity.PeerClaims(secured.ConnectionState())
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes[claims.Node] >= l.cfg.PerNode {
+		return errNode
+	}
+	l.nodes[claims.Node]++
+	opened.closed = sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.nodes[claims.Node]--; l.nodes[claims.Node] == 0 {
+			delete(l.nodes, claims.Node)
+		}
+	})
+	return nil
 }
 
 // warn logs at most one refusal per refusalQuiet: a peer that keeps trying must not fill the log.
@@ -179,9 +228,9 @@ const (
 	pendingTooManyOfSource = "too_many_from_source"
 )
 
-// PendingReasons lists the reasons, for metrics.
+// PendingReasons lists the reasons, that of a Pace included, for metrics.
 func PendingReasons() []string {
-	return []string{pendingTimeout, pendingTooMany, pendingTooManyOfSource}
+	return []string{pendingTimeout, pendingTooMany, pendingTooManyOfSource, ReasonPace}
 }
 
 // PendingConfig holds the limits of a Pending. Zero values mean the defaults.
@@ -222,6 +271,15 @@ type PendingConn struct {
 	limit  *time.Timer
 	spoke  atomic.Bool
 	reason string // why it was closed; guarded by all.mu
+	closed func() // nil, or called by Close; set before the connection is passed on
+}
+
+// Close implements net.Conn.
+func (c *PendingConn) Close() error {
+	if c.closed != nil {
+		c.closed()
+	}
+	return c.Conn.Close()
 }
 
 // NetConn returns the connection.

@@ -53,3 +53,36 @@ func TestAFloodIsTenLinesAndOneWithTheNumberOfTheOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestMembersThatVanishTogetherAreOneLineAfterTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := New(slog.New(slog.NewTextHandler(&out, nil)))
+		written := func() string {
+			l.mu.Lock() // also the limiter's timer writes
+			defer l.mu.Unlock()
+			defer out.Reset()
+			return out.String()
+		}
+		failed := func(id string) { l.Gather(slog.LevelWarn, "member failed", id, "member", id) }
+		for i := range 31 { // detection takes a moment for each
+			failed(fmt.Sprintf("w%d", i))
+			time.Sleep(300 * time.Millisecond)
+		}
+		if got := written(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="member failed" member=w0`) {
+			t.Errorf("the first is not written immediately: %s", got)
+		}
+		time.Sleep(window)
+		synctest.Wait()
+		if got := written(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `count=30 subjects="w1 w2 w3 w4 w5 w6 w7 w8 and 22 more"`) {
+			t.Errorf("30 members: %s", got)
+		}
+		time.Sleep(quiet)
+		failed("x1")
+		failed("x2")
+		l.Stop() // it writes what is held
+		if got := written(); strings.Count(got, "\n") != 2 || !strings.Contains(got, `msg="member failed" member=x2`) {
+			t.Errorf("two members after a rest: %s", got)
+		}
+	})
+}

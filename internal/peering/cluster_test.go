@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -27,7 +27,7 @@ const (
 	flapWithin = time.Minute
 )
 
-type process = history.Process[state]
+type process = clusterscript.Process[state]
 
 // state is what this test keeps of a process.
 type state struct {
@@ -44,7 +44,7 @@ type (
 // cluster is a fleet of which each relay plans and connects by what it knows itself,
 // once for every variant.
 type cluster struct {
-	*history.Cluster[state]
+	*clusterscript.Cluster[state]
 	variants  []*variant // guarded by the lock, as what follows
 	perMember int        // workers that come and go with one member
 	unsettled time.Time  // when the relays last disagreed with the truth
@@ -87,7 +87,7 @@ func newCluster(perMember int, variants ...*variant) *cluster {
 	for _, v := range variants {
 		v.open, v.degree, v.closed, v.lowest = map[pair]lives{}, map[string]int{}, map[pair]closing{}, perWorker
 	}
-	c := &cluster{Cluster: history.NewCluster[state](1), perMember: perMember, variants: variants}
+	c := &cluster{Cluster: clusterscript.NewCluster[state](1), perMember: perMember, variants: variants}
 	c.Level = slog.LevelError
 	c.Configure, c.Prepare, c.Started, c.Ending = configure, c.prepare, c.started, c.ending
 	return c

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/ring"
 )
 
 // Config holds the limits of a [Table]. Zero fields mean the defaults.
@@ -55,15 +58,7 @@ func Plan(cfg affinity.PlanConfig, absent Absent) (*affinity.Plan, error) {
 		return affinity.NewPlan(cfg) // returns ErrNoRelays or ErrNoWorkers
 	}
 	for {
-		all := cfg
-		if len(absent.Relays) > 0 {
-			all.Relays = append(slices.Clone(cfg.Relays), absent.Relays...)
-		}
-		if len(absent.Workers) > 0 {
-			all.Workers = append(slices.Clone(cfg.Workers), absent.Workers...)
-			all.WorkersOrdered = false
-		}
-		plan, err := affinity.NewPlan(all)
+		plan, err := affinity.NewPlan(with(cfg, absent))
 		if err != nil || len(absent.Relays)+len(absent.Workers) == 0 || harmless(plan, cfg, absent) {
 			return plan, err
 		}
@@ -71,6 +66,38 @@ func Plan(cfg affinity.PlanConfig, absent Absent) (*affinity.Plan, error) {
 		absent.Relays = absent.Relays[(len(absent.Relays)+1)/2:]
 		absent.Workers = absent.Workers[(len(absent.Workers)+1)/2:]
 	}
+}
+
+// with adds absent members where they were, so that the previous plan is of use.
+func with(cfg affinity.PlanConfig, absent Absent) affinity.PlanConfig {
+	if len(absent.Relays) > 0 {
+		cfg.Relays = append(slices.Clone(cfg.Relays), absent.Relays...)
+		slices.SortFunc(cfg.Relays, func(a, b affinity.Relay) int { return strings.Compare(a.ID, b.ID) })
+	}
+	switch {
+	case len(absent.Workers) == 0:
+	case cfg.WorkersOrdered:
+		cfg.Workers = merge(cfg.Service, cfg.Workers, absent.Workers)
+	default:
+		cfg.Workers = append(slices.Clone(cfg.Workers), absent.Workers...)
+	}
+	return cfg
+}
+
+// merge adds absent workers to workers in ring order, and keeps the order.
+func merge(service string, workers, absent []affinity.Worker) []affinity.Worker {
+	byID := make(map[string]affinity.Worker, len(absent))
+	ids := make([]string, len(absent))
+	for i, w := range absent {
+		ids[i], byID[w.ID] = w.ID, w
+	}
+	out := make([]affinity.Worker, 0, len(workers)+len(absent))
+	for _, id := range ring.Order(service, ids) {
+		n := sort.Search(len(workers), func(i int) bool { return !ring.IsOrdered(service, []string{workers[i].ID, id}) })
+		out = append(append(out, workers[:n]...), byID[id])
+		workers = workers[n:]
+	}
+	return append(out, workers...)
 }
 
 // harmless reports whether the present members have enough connections to each other in a
@@ -83,14 +110,15 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 	for _, w := range absent.Workers {
 		goneWorkers[w.ID] = true
 	}
-	if cfg.Minimums == (affinity.Minimums{}) {
-		cfg.Minimums = affinity.DefaultMinimums
-	}
-	enough := min(cfg.Minimums.PeersPerRelay, len(cfg.Workers))
+	enough := min(plan.Minimums().PeersPerRelay, len(cfg.Workers))
 	lost := map[string]bool{} // workers of which one relay is absent
 	var row []affinity.Assignment
 	living := 0
 	for i, relay := range plan.Affine() {
+		if !goneRelays[relay] && len(goneWorkers)+enough <= size(plan, i) {
+			living++ // it has enough workers even if all that are absent are its own
+			continue
+		}
 		row, _ = plan.AppendAssignments(row[:0], i) // i is an index of the plan
 		there := 0
 		for _, a := range row {
@@ -114,4 +142,14 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 		}
 	}
 	return living > 0
+}
+
+// size returns how many workers the relay at index connects to, 0 if that is not known without the
+// whole row.
+func size(plan *affinity.Plan, index int) (n int) {
+	ranges, _ := plan.Ranges(index) // it is an index of the plan
+	for _, r := range ranges {
+		n += r.Len()
+	}
+	return n
 }

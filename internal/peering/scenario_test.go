@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/clusterscript"
 )
 
 var hour = flag.Bool("hour", false, "play an hour of 20 relays and 200 workers, some five minutes on two cores")
@@ -33,7 +33,7 @@ func TestWhileMembersJoinLeaveAndCrashWorkersKeepTheirRelaysAndNothingFlaps(t *t
 	switch {
 	case *hour:
 		histories = []fleet{{20, 200, 1, time.Hour}}
-	case history.Raced:
+	case clusterscript.Raced:
 		histories = []fleet{{20, 20, 1, 5 * time.Minute}}
 	case os.Getenv("LONG_TESTS") != "":
 		histories = []fleet{{20, 20, 1, time.Hour}, {20, 20, 10, 20 * time.Minute}}

@@ -22,6 +22,9 @@ type Fleet struct {
 	// Security gives the members that are made afterwards certificates and gossip keys.
 	// Default nil: they have none.
 	Security *Security
+	// Attach has workers attached to the first relay, and the others by their rows, in place of
+	// gossip: without a gossip port and a gossip key.
+	Attach bool
 
 	cfg   FleetConfig
 	admin *http.Client
@@ -132,15 +135,24 @@ func (f *Fleet) Start(m *Member, cfg Config) (err error) {
 	if f.err != nil {
 		return f.err
 	}
-	args := append(f.Join(), "--cluster", f.cfg.Cluster, "--environment", f.cfg.Environment, "--id", m.ID, "--log-format", "json",
-		"--gossip-addr", m.Gossip, "--admin-addr", m.Admin)
+	args := []string{"--cluster", f.cfg.Cluster, "--environment", f.cfg.Environment, "--id", m.ID, "--log-format", "json", "--admin-addr", m.Admin}
+	attached := f.Attach && m.Role == "worker"
+	if attached {
+		args = append(args, "--attach", f.Relays[0].Peer)
+	} else {
+		args = append(append(args, f.Join()...), "--gossip-addr", m.Gossip)
+	}
 	if m.Role == "relay" {
 		args = append(args, "--ingress-addr", m.Ingress, "--peer-addr", m.Peer)
 	} else {
 		args = append(args, "--sidecar-addr", m.Sidecar)
 	}
 	if f.Security != nil {
-		args = append(args, f.Security.Flags(m.ID, m.ID)...)
+		flags := f.Security.Flags(m.ID, m.ID)
+		if attached {
+			flags = flags[:len(flags)-2] // without the gossip keys
+		}
+		args = append(args, flags...)
 	}
 	cfg.Name, cfg.Binary, cfg.Dir, cfg.Args = m.ID, m.Role, f.cfg.Binaries, slices.Concat([]string{"run"}, args, cfg.Args)
 	if f.cfg.T != nil {

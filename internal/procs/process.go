@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // Patience limits every wait. Tests wait for states, so the limit is reached only if
@@ -49,7 +49,7 @@ type Process struct {
 	Done   chan struct{} // closed when it has ended and its output is complete
 
 	cmd *exec.Cmd
-	log observed.Log
+	log logtest.Log
 
 	mu     sync.Mutex
 	ending bool // set when the process is ended

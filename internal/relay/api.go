@@ -10,21 +10,23 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/pool"
-	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/selection"
 )
 
 func (r *Relay) adminMux() *http.ServeMux {
-	mux := node.NewMux(node.Config{
-		Snapshot: r.members.Snapshot, Unproven: r.members.Unproven, Doubters: r.members.Doubters, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
+	mux := process.NewMux(process.Config{
+		Snapshot: r.Fleet.Snapshot, Unproven: r.members.Unproven, Doubters: r.members.Doubters, Reasons: r.Reasons, Gatherer: r.cfg.Registry,
 		Catalogue: func() uint64 { return r.Catalogue.View().Checksum() },
 	})
 	mux.HandleFunc("GET /api/v1/services", r.listServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", r.withService(func(w http.ResponseWriter, _ *http.Request, s *routing.Service) {
-		node.WriteJSON(w, http.StatusOK, r.describe(s))
+		process.WriteJSON(w, http.StatusOK, r.describe(s))
 	}))
 	mux.HandleFunc("GET /api/v1/services/{name}/plan", r.withService(r.showPlan))
 	mux.HandleFunc("GET /api/v1/plan", func(w http.ResponseWriter, req *http.Request) {
@@ -32,6 +34,7 @@ func (r *Relay) adminMux() *http.ServeMux {
 	})
 	mux.HandleFunc("GET /api/v1/services/{name}/explain", r.withService(r.explain))
 	mux.HandleFunc("GET /api/v1/services/{name}/route", r.withService(r.showRoute))
+	mux.HandleFunc("GET /api/v1/route", r.showRouteOf)
 	mux.HandleFunc("GET /api/v1/services/{name}/tap", r.withService(func(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 		r.tap(w, req, s.Name)
 	}))
@@ -42,7 +45,7 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("POST /api/v1/services/{name}/rebalance", r.withService(r.runRebalance))
 	mux.HandleFunc("GET /api/v1/requests/{id}/explain", r.explainRequest)
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
-		node.WriteJSON(w, http.StatusOK, r.Keeper.Status())
+		process.WriteJSON(w, http.StatusOK, r.Keeper.Status())
 	})
 	mux.HandleFunc("GET /api/v1/check", r.handleCheck)
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
@@ -51,7 +54,7 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("POST /api/v1/undrain", r.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", r.handleReload)
 	r.handleStatusPage(mux)
-	node.Handle(mux, node.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.members.Snapshot, Running: r.cfg.Running, Monitor: r.cfg.Monitor})
+	process.Handle(mux, process.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.Fleet.Snapshot, Running: r.cfg.Running, Monitor: r.cfg.Monitor})
 	return mux
 }
 
@@ -64,12 +67,25 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 			if refused := r.refusedByRules()[name]; len(refused) > 0 {
 				worker := slices.Min(slices.Collect(maps.Keys(refused)))
 				text = fmt.Sprintf("the offers of the service %.80q are refused (%d), that of worker %s because of %s", name, len(refused), worker, refused[worker])
+			} else if meant := r.nearestService(name); meant != "" {
+				text += fmt.Sprintf("; did you mean %s?", meant)
 			}
-			node.WriteError(w, http.StatusNotFound, text)
+			process.WriteError(w, http.StatusNotFound, text)
 			return
 		}
 		serve(w, req, s)
 	}
+}
+
+// nearestService returns the service that was probably meant by a name that is not known,
+// "" if none is similar. Names differ by case: Hello is not hello.
+func (r *Relay) nearestService(name string) string {
+	services := r.Routes.Services()
+	known := make([]string, len(services))
+	for i, s := range services {
+		known[i] = s.Name
+	}
+	return settings.Nearest(name, known)
 }
 
 func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
@@ -81,7 +97,7 @@ func (r *Relay) listServices(w http.ResponseWriter, _ *http.Request) {
 		listed.Requests = r.Metrics.Requests(s)
 		answer.Services = append(answer.Services, listed)
 	}
-	node.WriteJSON(w, http.StatusOK, answer)
+	process.WriteJSON(w, http.StatusOK, answer)
 }
 
 // refusedByRules returns, by service and worker, why offers are refused before they enter a
@@ -206,7 +222,22 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	default:
 		value = strconv.Itoa(least)
 	}
-	return append(fields, api.PolicyField{Key: routing.KeySlots, Value: value, Origin: origin})
+	fields = append(fields, api.PolicyField{Key: routing.KeySlots, Value: value, Origin: origin})
+	for _, key := range ingress.CookieAttributeKeys() { // defaults are not listed: most services have no cookie
+		if own, all := requests.Policies.Cookies[s.Name].Get(key), requests.Policies.Cookies[""].Get(key); own != "" {
+			fields = append(fields, api.PolicyField{Key: key, Value: own, Origin: api.FromServiceSetting})
+		} else if all != "" {
+			fields = append(fields, api.PolicyField{Key: key, Value: all, Origin: api.FromSetting})
+		}
+	}
+	if canary := requests.Policies.Canaries[s.Name]; canary.Set() {
+		text := canary.String()
+		if _, workers := s.Route().Canary(); workers == 0 && s.Route().Affine() {
+			text += ", without effect: all or none of the workers have the version"
+		}
+		fields = append(fields, api.PolicyField{Key: routing.KeyCanary, Value: text, Origin: api.FromServiceSetting})
+	}
+	return fields
 }
 
 // describeForwarding returns the relays that serve a service, and to which of them this
@@ -220,7 +251,7 @@ func describeForwarding(s *routing.Service) (*api.Forwarding, []api.Peer) {
 	status := relays.Status()
 	for _, p := range status.Peers {
 		d := api.Peer{
-			Node: p.ID, Address: p.Address, Connected: p.Role != pool.NoRole, Weight: p.Weight, State: p.Role.String(),
+			Node: p.ID, Address: p.Address, Connected: p.Role != relaypool.NoRole, Weight: p.Weight, State: p.Role.String(),
 			EWMAms: milliseconds(p.Latency), InFlight: p.InFlight, Requests: p.Requests, Failures: p.Failures,
 			ErrorRate: p.ErrorRate, Score: milliseconds(p.Estimate), LastReason: p.Reason,
 			PeerRelay: api.PeerRelay{
@@ -228,8 +259,8 @@ func describeForwarding(s *routing.Service) (*api.Forwarding, []api.Peer) {
 				P99ms: milliseconds(p.Percentile), Consecutive: p.Consecutive,
 			},
 		}
-		if p.Health == pool.Out {
-			d.State = string(pool.Out)
+		if p.Health == relaypool.Out {
+			d.State = string(relaypool.Out)
 			d.OutForMs = max(0, time.Until(p.OutUntil).Milliseconds())
 		}
 		peers = append(peers, d)

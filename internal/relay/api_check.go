@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +17,9 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -47,15 +49,15 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 	case r.checking <- struct{}{}:
 		defer func() { <-r.checking }()
 	case <-ctx.Done():
-		node.WriteError(w, http.StatusServiceUnavailable, "another check is running: try again later")
+		process.WriteError(w, http.StatusServiceUnavailable, "another check is running: try again later")
 		return
 	}
 	report, err := r.Check(ctx)
 	if err != nil {
-		node.WriteError(w, http.StatusServiceUnavailable, err.Error())
+		process.WriteError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	node.WriteJSON(w, http.StatusOK, report)
+	process.WriteJSON(w, http.StatusOK, report)
 }
 
 // Check checks the cluster, and repeats the check before it reports a problem that may
@@ -81,7 +83,7 @@ func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
 
 // collectFleet collects the facts for the check.
 func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
-	snapshot := r.members.Snapshot()
+	snapshot := r.Fleet.Snapshot()
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")
 	}
@@ -93,7 +95,9 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		switch {
 		case m.ID == r.cfg.Membership.ID:
 		case m.Role == identity.RoleWorker:
-			workers = append(workers, m)
+			if !m.Attached { // it takes no packets, and has no gossip key
+				workers = append(workers, m)
+			}
 			if m.ServiceNames == "" {
 				f.Nameless = append(f.Nameless, m.ID)
 			} else {
@@ -136,6 +140,9 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		wg.Go(func() {
 			_, err := r.members.Ping(ctx, m.ID)
 			f.Pings[i] = check.Ping{ID: m.ID, Role: string(m.Role), Addr: m.GossipAddr, Err: err}
+			if err != nil {
+				f.Pings[i].TCP = askTCP(ctx, m.GossipAddr)
+			}
 			<-slots
 		})
 	}
@@ -154,10 +161,34 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	return f, nil
 }
 
+// tcpTimeout limits askTCP, in addition to the ping that failed before it.
+const tcpTimeout = time.Second
+
+// askTCP reports whether a process runs behind a gossip address: it ends its side of a
+// connection, and a process that runs ends the other side. The kernel of a process that hangs
+// accepts the connection and keeps it.
+func askTCP(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, tcpTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := errors.Join(conn.SetDeadline(deadline), conn.(*net.TCPConn).CloseWrite()); err != nil {
+		return err
+	}
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("accepts connections and does not answer")
+	}
+	return nil // whatever it sent or not, it runs
+}
+
 func (r *Relay) plannedService(s *routing.Service) check.Service {
 	out := check.Service{Name: s.Name, Wanted: r.Routes.Agreed().Minimums.PeersPerWorker}
 	if route := s.Route(); route.Plan != nil && len(route.Plan.Zones()) > 1 {
-		out.LoadWanted = max(affinity.DefaultZoneSlack, r.Routes.Agreed().ZoneSlack)
+		out.LoadWanted = max(affinity.PlanConfig{}.WithDefaults().ZoneSlack, r.Routes.Agreed().ZoneSlack)
 	}
 	route := s.Route()
 	out.Refused = route.Refused

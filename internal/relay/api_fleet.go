@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay/check"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // showTraffic answers with the counters of this relay.
 func (r *Relay) showTraffic(w http.ResponseWriter, req *http.Request) {
-	node.WriteJSON(w, http.StatusOK, r.readTraffic(req.URL.Query().Get("peers") == "1"))
+	process.WriteJSON(w, http.StatusOK, r.readTraffic(req.URL.Query().Get("peers") == "1"))
 }
 
 // readTraffic reads the counters of all services, with those of their peers if it is asked
@@ -53,7 +53,7 @@ func (r *Relay) showFleet(w http.ResponseWriter, req *http.Request) {
 	if text := req.URL.Query().Get("window"); text != "" {
 		var err error
 		if window, err = time.ParseDuration(text); err != nil || window < leastWindow || window > longestWindow {
-			node.WriteError(w, http.StatusBadRequest, fmt.Sprintf("window %.40q: allowed are %s to %s", text, leastWindow, longestWindow))
+			process.WriteError(w, http.StatusBadRequest, fmt.Sprintf("window %.40q: allowed are %s to %s", text, leastWindow, longestWindow))
 			return
 		}
 	}
@@ -61,15 +61,15 @@ func (r *Relay) showFleet(w http.ResponseWriter, req *http.Request) {
 	case r.surveying <- struct{}{}:
 		defer func() { <-r.surveying }()
 	default:
-		node.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d others ask for the whole fleet at the moment: try again later", surveysAtOnce))
+		process.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d others ask for the whole fleet at the moment: try again later", surveysAtOnce))
 		return
 	}
 	fleet, err := r.measure(req.Context(), window)
 	if err != nil {
-		node.WriteError(w, http.StatusServiceUnavailable, err.Error())
+		process.WriteError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	node.WriteJSON(w, http.StatusOK, fleet)
+	process.WriteJSON(w, http.StatusOK, fleet)
 }
 
 func (r *Relay) measure(ctx context.Context, window time.Duration) (*api.Fleet, error) {
@@ -114,7 +114,7 @@ func (s *survey) explain(earlier *survey) {
 func sumFleet(self string, earlier, now *survey) *api.Fleet {
 	f := &api.Fleet{Relay: self, Relays: []api.FleetRelay{}, Services: []api.FleetService{}}
 	sums := map[string]*api.FleetService{}
-	for _, one := range slices.SortedFunc(slices.Values(now.relays), func(a, b surveyed) int { return node.Natural(a.ID, b.ID) }) {
+	for _, one := range slices.SortedFunc(slices.Values(now.relays), func(a, b surveyed) int { return process.Natural(a.ID, b.ID) }) {
 		relay := api.FleetRelay{ID: one.ID, Role: string(one.Role), State: one.State}
 		if one.err != nil {
 			relay.Problem = check.Clean(one.err.Error())
@@ -129,7 +129,7 @@ func sumFleet(self string, earlier, now *survey) *api.Fleet {
 		f.Relays = append(f.Relays, relay)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		slices.SortFunc(sums[name].Evicted, func(a, b api.EvictedWorker) int { return node.Natural(a.Worker, b.Worker) })
+		slices.SortFunc(sums[name].Evicted, func(a, b api.EvictedWorker) int { return process.Natural(a.Worker, b.Worker) })
 		f.Services = append(f.Services, *sums[name])
 	}
 	return f

@@ -11,11 +11,11 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
-	"github.com/ringway/ringway/internal/relay/routing"
 	"github.com/ringway/ringway/internal/relay/whatif"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
 )
@@ -23,7 +23,7 @@ import (
 func (r *Relay) showPlan(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	route := s.Route()
 	if route.Plan == nil {
-		node.WriteError(w, http.StatusServiceUnavailable, noPlan(s.Name))
+		process.WriteError(w, http.StatusServiceUnavailable, noPlan(s.Name))
 		return
 	}
 	if req.URL.Query().Has(whatIf) {
@@ -32,12 +32,12 @@ func (r *Relay) showPlan(w http.ResponseWriter, req *http.Request, s *routing.Se
 	}
 	answer, err := describePlan(route)
 	if err != nil {
-		node.WriteError(w, http.StatusInternalServerError, err.Error())
+		process.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	agreed := r.Routes.Agreed()
 	answer.IndexSource, answer.Settings = agreed.IndexSource, planSettingsOf(agreed)
-	node.WriteJSON(w, http.StatusOK, answer)
+	process.WriteJSON(w, http.StatusOK, answer)
 }
 
 // planSettingsOf describes the settings in use.
@@ -59,7 +59,7 @@ func (r *Relay) showPlanChange(w http.ResponseWriter, req *http.Request, service
 	text := req.URL.Query().Get(whatIf)
 	change, err := whatif.Parse(text)
 	if err != nil {
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), planChangeTimeout)
@@ -68,7 +68,7 @@ func (r *Relay) showPlanChange(w http.ResponseWriter, req *http.Request, service
 	case r.comparing <- struct{}{}:
 		defer func() { <-r.comparing }()
 	case <-ctx.Done():
-		node.WriteError(w, http.StatusServiceUnavailable, "another comparison is running: try again later")
+		process.WriteError(w, http.StatusServiceUnavailable, "another comparison is running: try again later")
 		return
 	}
 	var planned []whatif.Service
@@ -80,14 +80,14 @@ func (r *Relay) showPlanChange(w http.ResponseWriter, req *http.Request, service
 	answer, err := whatif.Compare(ctx, planned, change)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		node.WriteError(w, http.StatusServiceUnavailable, err.Error()+": ask about one service")
+		process.WriteError(w, http.StatusServiceUnavailable, err.Error()+": ask about one service")
 		return
 	case err != nil:
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	answer.Change, answer.Service = text, req.PathValue("name")
-	node.WriteJSON(w, http.StatusOK, answer)
+	process.WriteJSON(w, http.StatusOK, answer)
 }
 
 func noPlan(service string) string {
@@ -200,18 +200,18 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	if worker != "" {
 		var err error
 		if a.Worker, err = r.explainWorker(req.Context(), s, worker); err != nil {
-			node.WriteError(w, http.StatusServiceUnavailable, err.Error())
+			process.WriteError(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		if a.Worker == nil && refused[worker] != "" {
 			a.Worker = &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: refused[worker], Offer: "refused", Link: peering.None.String()}
 		}
 		if a.Worker == nil {
-			node.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
+			process.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
 			return
 		}
 	}
-	node.WriteJSON(w, http.StatusOK, a)
+	process.WriteJSON(w, http.StatusOK, a)
 }
 
 func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {
@@ -293,7 +293,12 @@ func (r *Relay) sessionCookie(s *routing.Service) string {
 }
 
 func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.Service) {
-	route, key := s.Route(), ingress.BoundedKey(req.URL.Query().Get("key"))
+	process.WriteJSON(w, http.StatusOK, r.routeOf(s, ingress.BoundedKey(req.URL.Query().Get("key"))))
+}
+
+// routeOf returns where a request with the key would go now.
+func (r *Relay) routeOf(s *routing.Service, key string) api.Route {
+	route := s.Route()
 	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s)}
 	if route.Affine() {
 		d := s.Explain(key, selection.Instant(time.Since(r.Epoch())))
@@ -302,7 +307,7 @@ func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.S
 		a.Relays = routeRelays(s)
 		a.Next, a.NextReason = nextRelay(s, key, a.Relays)
 	}
-	node.WriteJSON(w, http.StatusOK, a)
+	return a
 }
 
 // nextRelay returns the relay that a request with the key would be forwarded to now.

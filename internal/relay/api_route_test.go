@@ -5,12 +5,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 )
 
 // named offers a service of a backend that answers with its own name.
@@ -32,7 +34,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 3 {
-		f.relay(func(s *Settings) { s.SkipRelays = []string{"echo=r1"} })
+		f.relay(func(s *Settings) { s.SkipRelays.Set("echo=r1") })
 	}
 	for i := range 4 {
 		f.named(fmt.Sprintf("w%d", i+1), advertise.Service{Name: "echo", Selection: "stable"})
@@ -113,7 +115,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.Strategies = []string{"echo=ordered;preferred=w9,w2", "closest;expiry=1m"}
+		s.Strategies.Set("echo=ordered;preferred=w9,w2", "closest;expiry=1m")
 	})
 	f.named("w1", advertise.Service{Name: "echo", Selection: "stable"})
 	f.named("w2", advertise.Service{Name: "echo", Selection: "stable"})
@@ -148,7 +150,7 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 func TestARelayWhoseStrategyFindsNoEndpointReportsIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.Strategies, s.Requests.ExposeRouteHeaders = []string{"manual;preferred=w9"}, true })
+	r := f.relay(func(s *Settings) { s.Strategies.Set("manual;preferred=w9"); s.Requests.ExposeRouteHeaders = true })
 	f.named("w1", advertise.Service{Name: "echo"})
 	r.settled(t, "echo", 1)
 	resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo")
@@ -191,7 +193,8 @@ func TestExplainAndRouteNameTheSessionCookieOfAService(t *testing.T) {
 	f := newFleet(t)
 	for range 2 {
 		f.relay(func(s *Settings) {
-			s.SkipRelays, s.SessionCookies = []string{"echo=r1", "plain=r1"}, []string{"echo=sid"}
+			s.SkipRelays.Set("echo=r1", "plain=r1")
+			s.SessionCookies.Set("echo=sid")
 		})
 	}
 	f.worker("w1", advertise.Service{Name: "echo", Address: "127.0.0.1:1"}, advertise.Service{Name: "plain", Address: "127.0.0.1:1"})
@@ -205,6 +208,63 @@ func TestExplainAndRouteNameTheSessionCookieOfAService(t *testing.T) {
 			if explained.Service != service || explained.SessionCookie != want || routed.Service != service || routed.SessionCookie != want {
 				t.Errorf("%s of %s: %+v, %+v", service, r.id, explained, routed)
 			}
+		}
+	}
+}
+
+func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) {
+		s.Requests.Domain = "svc.test"
+		s.KeySource.Set("query:user;header:X-User")
+		s.Requests.Routes = []ingress.Route{
+			{Host: "shop.test", Service: "missing"},
+			{Host: "shop.test", PathPrefix: "/pay", Headers: map[string]string{"X-Tenant": "acme"}, Service: "echo"},
+		}
+	})
+	f.named("w1", advertise.Service{Name: "echo", Selection: "stable"})
+	r.settled(t, "echo", 1)
+	ask := func(values url.Values) (a api.Route) {
+		if status, text := r.api(t, "/api/v1/route?"+values.Encode(), &a); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		return a
+	}
+	for _, c := range []struct {
+		url            string
+		headers        []string
+		service, named string
+		key            string
+	}{
+		{"http://shop.test/pay/1?user=alice", []string{"X-Tenant: acme"}, "echo", "{route 2 {host: shop.test, path_prefix: /pay, headers: {X-Tenant: acme}, service: echo}}", "alice"},
+		{"https://shop.test:8443/pay", []string{"X-Tenant: other"}, "missing", "{route 1 {host: shop.test, service: missing}}", ""},
+		{"http://127.0.0.1/pay", []string{"Host: shop.test", "X-Tenant: acme", "X-User: bob"}, "echo", "{route 2 {host: shop.test, path_prefix: /pay, headers: {X-Tenant: acme}, service: echo}}", "bob"},
+		{"http://echo.svc.test/", nil, "echo", "{domain 0 }", ""},
+		{"http://x.test/", []string{"ringway-service: echo"}, "echo", "{header 0 }", ""},
+		{"http://x.test/", nil, "", "{ 0 }", ""},
+	} {
+		a := ask(url.Values{"url": {c.url}, "header": c.headers})
+		if a.Service != c.service || fmt.Sprint(*a.Naming) != c.named || a.Key != c.key || (a.Decision != nil) != (c.service == "echo") {
+			t.Errorf("%s %q: %+v %+v", c.url, c.headers, a, *a.Naming)
+		}
+		// A request with the same head goes there.
+		u, _ := url.Parse(c.url)
+		resp, body := r.call(t, "GET", u.RequestURI(), nil, append([]string{"Host: " + u.Host}, c.headers...)...)
+		if got := resp.StatusCode == 200 && body == "w1"; got != (c.service == "echo") {
+			t.Errorf("%s %q: %s %s", c.url, c.headers, resp.Status, body)
+		}
+	}
+	for values, want := range map[string]string{
+		"":                                    "not the URL of a request",
+		"url=shop.test":                       "not the URL of a request",
+		"url=ftp://shop.test":                 "not the URL of a request",
+		"url=http://h/&header=a":              "not a header",
+		"url=http://h/&header=a%20b:c":        "not a header",
+		"url=http://h/&header=X:a%0d%0ab:%20": "not a header",
+	} {
+		if status, text := r.api(t, "/api/v1/route?"+values, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", values, status, text)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringway/ringway/internal/observed"
-	"github.com/ringway/ringway/internal/relay/requestlog"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -96,7 +96,7 @@ func TestATapShowsTheRequestsOfItsServiceWithoutALog(t *testing.T) {
 // stuck is a reader that takes nothing until it is released.
 type stuck struct {
 	*httptest.ResponseRecorder
-	text    *observed.Log
+	text    *logtest.Log
 	writes  chan struct{}
 	release chan struct{}
 }
@@ -116,7 +116,7 @@ func TestASlowReaderOfATapLosesRecordsAndDelaysNoRequest(t *testing.T) {
 	r := f.relay(func(*Settings) {})
 	f.echo("w1")
 	r.settled(t, "echo", 1)
-	w := stuck{httptest.NewRecorder(), &observed.Log{}, make(chan struct{}, 1), make(chan struct{})}
+	w := stuck{httptest.NewRecorder(), &logtest.Log{}, make(chan struct{}, 1), make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -103,7 +103,7 @@ func TestARelayThatForwardsReportsTheReasonAndAnAbsentRelayIsNotCounted(t *testi
 	t.Parallel()
 	f := newFleet(t)
 	for range 3 {
-		f.relay(func(s *Settings) { s.Links.Grace, s.SkipRelays = time.Hour, []string{"echo=r1"} })
+		f.relay(func(s *Settings) { s.Links.Grace = time.Hour; s.SkipRelays.Set("echo=r1") })
 	}
 	f.echo("w1")
 	r := f.relays[0]
@@ -256,6 +256,9 @@ func TestThePlanAfterAChangeIsComparedWithThePresentOne(t *testing.T) {
 		if status, text := r.api(t, "/api/v1/"+path, nil); status != http.StatusBadRequest || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
+	}
+	if status, text := r.api(t, "/api/v1/services/Ecoh", nil); status != http.StatusNotFound || !strings.Contains(text, "did you mean echo?") {
+		t.Errorf("a misspelt service: %d %s", status, text)
 	}
 	if status, _ := r.api(t, "/api/v1/services/absent/plan?what-if=m%3D4", nil); status != http.StatusNotFound {
 		t.Errorf("a service that is not there: %d", status)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -88,7 +88,7 @@ func TestTheRowOfClientsInTheConnectionMatrixHoldsAtTheIngress(t *testing.T) {
 
 func TestACertificateOfTheFleetThatIsNoClientsSendsNoRequest(t *testing.T) {
 	t.Parallel()
-	f, ca, fleet := newFleet(t), terminationtest.New(t), newFleetAuthority(t)
+	f, ca, fleet := newFleet(t), clienttlstest.New(t), newFleetAuthority(t)
 	with, file := withTLS(t, ca), filepath.Join(t.TempDir(), "fleet.crt")
 	if err := os.WriteFile(file, fleet.CertificatePEM(), 0o600); err != nil {
 		t.Fatal(err)

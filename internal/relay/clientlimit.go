@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 const (
@@ -80,7 +80,7 @@ type clientListener struct {
 	net.Listener
 	all     *clients
 	secured bool // clients begin with TLS
-	site    int  // how TLS ends then: the index of a termination.Site
+	site    int  // how TLS ends then: the index of a clienttls.Site
 	closed  chan struct{}
 	closes  sync.Once
 }
@@ -113,15 +113,15 @@ type clientConn struct {
 const busy = 0
 
 func newClients(conns *connMetrics, reg prometheus.Registerer, fronts func(netip.Addr) bool) *clients {
-	pauses := series.With(reg).CounterVec("ringway_relay_accept_pauses_total", "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.", "reason")
+	pauses := metric.With(reg).CounterVec("ringway_relay_accept_pauses_total", "Times that the ingress paused accepting, by reason: connections (--max-client-connections, and none of them idle), files (out of descriptors), other.", "reason")
 	l := &clients{
 		epoch: time.Now(), fronts: fronts, freed: make(chan struct{}, 1), open: map[*clientConn]struct{}{}, of: map[netip.Addr]*connsOf{},
 		evicted: conns.dropped.WithLabelValues("ingress", "replaced"), overShare: conns.dropped.WithLabelValues("ingress", "client_share"),
 		full: pauses.WithLabelValues("connections"), files: pauses.WithLabelValues("files"), other: pauses.WithLabelValues("other"),
 	}
-	series.With(reg).GaugeFunc("ringway_relay_client_connections", "Connections of clients that are open, those of TCP sessions included.",
+	metric.With(reg).GaugeFunc("ringway_relay_client_connections", "Connections of clients that are open, those of TCP sessions included.",
 		func() float64 { return float64(l.count()) })
-	series.With(reg).GaugeFunc("ringway_relay_client_connections_limit", "Connections of clients that may be open, those of TCP sessions included (--max-client-connections).",
+	metric.With(reg).GaugeFunc("ringway_relay_client_connections_limit", "Connections of clients that may be open, those of TCP sessions included (--max-client-connections).",
 		func() float64 { return float64(l.limit.Load()) })
 	return l
 }

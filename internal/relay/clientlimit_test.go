@@ -19,7 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -239,7 +239,7 @@ func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 		if took := time.Since(began); took < 3*time.Second { // 5 ms, doubled to a second at most
 			t.Errorf("ten attempts took %v", took)
 		}
-		if n := observed.Series(t, registry, "ringway_relay_accept_pauses_total")["files"]; n != 10 {
+		if n := logtest.Series(t, registry, "ringway_relay_accept_pauses_total")["files"]; n != 10 {
 			t.Errorf("counted %v", n)
 		}
 	})
@@ -324,7 +324,7 @@ func TestOneClientHasHalfOfTheConnectionsAtMostAndItsOldOnesGiveWay(t *testing.T
 		if _, known := all.of[netip.MustParseAddr("192.0.2.1")]; known {
 			t.Error("a client without connections is remembered")
 		}
-		if n := observed.Series(t, registry, "ringway_relay_connections_dropped_total")["ingress,client_share"]; n == 0 {
+		if n := logtest.Series(t, registry, "ringway_relay_connections_dropped_total")["ingress,client_share"]; n == 0 {
 			t.Error("nothing is counted")
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 )
 
 // A client that begins handshakes, heads and bodies and ends none must leave connections to others.
@@ -26,11 +26,11 @@ func TestAClientThatEndsNothingLeavesConnectionsToOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, ca := newFleet(t), terminationtest.New(t)
+			f, ca := newFleet(t), clienttlstest.New(t)
 			with := withTLS(t, ca)
 			r := f.relay(func(s *Settings) {
 				with(s)
-				s.ProxyProtocolFrom = []string{"127.0.0.0/8"}
+				s.ProxyProtocolFrom.Set("127.0.0.0/8")
 				s.Requests.MaxClientConnections, s.Clients.HeadTimeout = limit, time.Hour
 			})
 			mirror(t, f)

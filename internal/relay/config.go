@@ -10,14 +10,14 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/activation"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 )
@@ -36,7 +36,7 @@ type Config struct {
 	Passed []activation.Socket
 	// IngressTLS are the certificates for clients; the first is the default. Required for
 	// tls:// without cert and only for that.
-	IngressTLS []termination.Pair
+	IngressTLS []clienttls.Pair
 	// IngressClientCA is the file of the authorities of client certificates. Default: clients
 	// present none.
 	IngressClientCA string
@@ -49,11 +49,11 @@ type Config struct {
 	TCP []TCPListener
 
 	// Admin configures the access to the admin API.
-	Admin node.AdminConfig
+	Admin process.AdminConfig
 
 	// Plans, PlansFromFleet and Links configure plans and connections; see package routing. A
 	// reload replaces Plans and PlansFromFleet.
-	Plans          routing.PlanConfig
+	Plans          routing.PlanSettings
 	PlansFromFleet bool
 	Links          routing.LinkConfig
 	// Choosing holds the strategies with which endpoints are picked; New sets Stale.
@@ -62,7 +62,7 @@ type Config struct {
 	// and used, Upstream how connections to both are opened and kept. New sets the fields that
 	// routing.Config reserves for the router.
 	Selection  selection.Config
-	Forwarding pool.Config
+	Forwarding relaypool.Config
 	Upstream   upstream.Config
 
 	// Rules decide which offers become endpoints. New sets Proven.
@@ -102,7 +102,7 @@ type Config struct {
 	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
 	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
-	// EmptyAfter is that of core.Config, TrafficMemory that of routing.Config.
+	// EmptyAfter is that of assembly.Config, TrafficMemory that of routing.Config.
 	EmptyAfter, TrafficMemory time.Duration
 
 	// PendingPeers limits the connections to the peer listener that have not proven yet whose
@@ -111,10 +111,10 @@ type Config struct {
 
 	// Running holds the settings in effect. A reload reads them again, and Reloaded returns
 	// what was read. Nil: no reload.
-	Running  *node.Running
+	Running  *process.Running
 	Reloaded func() Reloaded
 	// Monitor lets operators read the log; nil disables this.
-	Monitor *node.Monitor
+	Monitor *process.Monitor
 
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
@@ -123,7 +123,7 @@ type Config struct {
 // Reloaded is what a reload replaces.
 type Reloaded struct {
 	Requests       Requests
-	Plans          routing.PlanConfig
+	Plans          routing.PlanSettings
 	PlansFromFleet bool
 }
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/observed"
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // The averages here are of one second, so that agreement does not take a minute.
@@ -44,7 +44,7 @@ func TestRelaysThatGetUnequalTrafficTellEachOther(t *testing.T) {
 	defer stop()
 	for i, share := range []float64{0.3, 1, 1.7} {
 		load.Go(func() {
-			traffic.Load(ctx, traffic.LoadConfig{Targets: []string{"http://" + f.relays[i].IngressAddr()}, Services: []string{"echo"}, Rate: 100 * share,
+			loadgen.Load(ctx, loadgen.LoadConfig{Targets: []string{"http://" + f.relays[i].IngressAddr()}, Services: []string{"echo"}, Rate: 100 * share,
 				Random: rand.New(rand.NewPCG(1, uint64(i)))})
 		})
 	}
@@ -71,7 +71,7 @@ func TestRelaysThatGetUnequalTrafficTellEachOther(t *testing.T) {
 		return 0 < first["r1"] && ratios["r1"] < 0.6 && 0.6 < ratios["r2"] && ratios["r2"] < 1.4 && 1.4 < ratios["r3"]
 	})
 	f.relays[2].await(t, "its metric says so", func() bool {
-		return observed.Series(t, f.relays[2].cfg.Registry, "ringway_relay_demand_ratio")["echo"] > 1.4
+		return logtest.Series(t, f.relays[2].cfg.Registry, "ringway_relay_demand_ratio")["echo"] > 1.4
 	})
 	if log := f.relays[2].log.String(); !strings.Contains(log, "this relay states its traffic") {
 		t.Errorf("no line about the traffic:\n%s", log)

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -135,7 +135,7 @@ func TestADrainIsAPOST(t *testing.T) {
 			t.Errorf("GET %s: %d", path, status)
 		}
 	}
-	if len(r.Reasons()) > 0 && slices.ContainsFunc(r.Reasons(), func(r node.Reason) bool { return r.Code == node.Draining }) {
+	if len(r.Reasons()) > 0 && slices.ContainsFunc(r.Reasons(), func(r process.Reason) bool { return r.Code == process.Draining }) {
 		t.Error("a GET has drained the relay")
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -73,16 +73,16 @@ type factsSource struct {
 func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, from factsSource) {
 	if req.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		node.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
+		process.WriteError(w, http.StatusMethodNotAllowed, "only GET is allowed")
 		return
 	}
 	if source := r.cfg.Membership.Identity; source != nil {
 		if req.TLS == nil {
-			node.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
+			process.WriteError(w, http.StatusForbidden, "facts do not travel in clear text here: use TLS")
 			return
 		}
 		if err := ingress.AuthorizePeer(source, req); err != nil {
-			node.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
+			process.WriteError(w, http.StatusForbidden, "not authorised: "+err.Error())
 			return
 		}
 	}
@@ -90,7 +90,7 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, from factsS
 	case from.slots <- struct{}{}:
 		defer func() { <-from.slots }()
 	default:
-		node.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
+		process.WriteError(w, http.StatusTooManyRequests, "too many ask for facts at a time")
 		return
 	}
 	facts := from.facts()
@@ -99,7 +99,7 @@ func (r *Relay) serveFacts(w http.ResponseWriter, req *http.Request, from factsS
 	}
 	body, err := facts.Encode()
 	if err != nil {
-		node.WriteError(w, http.StatusInternalServerError, err.Error())
+		process.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -130,6 +130,9 @@ func public(f check.Facts) check.Facts {
 	if len(f.Reasons) > 0 {
 		f.Reasons = []string{"its reasons do not travel in clear text"}
 	}
+	if len(f.Limits) > 0 {
+		f.Limits = []string{"its limits do not travel in clear text"}
+	}
 	if f.Certificate != nil && f.Certificate.Problem != "" {
 		f.Certificate.Problem = "the reason does not travel in clear text"
 	}
@@ -146,11 +149,11 @@ func public(f check.Facts) check.Facts {
 func (r *Relay) facts() check.Facts {
 	m := r.cfg.Membership
 	f := check.Facts{
-		Relay: m.ID, Role: string(m.Role), Version: node.Version(), Settings: sharedSettings(r.cfg, r.Routes.Agreed(), r.tuned.Load().Keys), Plan: planFacts(r.Routes.Agreed()),
+		Relay: m.ID, Role: string(m.Role), Version: process.Version(), Settings: sharedSettings(r.cfg, r.Routes.Agreed(), r.tuned.Load().Keys), Plan: planFacts(r.Routes.Agreed()),
 		ServicesSum: fmt.Sprintf("%016x", r.Catalogue.View().Checksum()),
-		Reasons:     node.ReasonTexts(r.Reasons()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
+		Reasons:     process.ReasonTexts(r.Reasons()), Limits: process.ReasonTexts(r.limits()), Descriptors: openFiles(), GossipAddr: r.members.Addr(), PeerAddr: r.cfg.Membership.ForwardAddr,
 	}
-	if s := r.members.Snapshot(); s != nil {
+	if s := r.Fleet.Snapshot(); s != nil {
 		f.MembersSum, f.Members, f.MemberCount = fmt.Sprintf("%016x", s.Checksum()), membership.IDs(s.Members()), len(s.Members())
 		f.Degraded = s.Degraded()
 	}
@@ -269,7 +272,7 @@ func itemsByService[T any](values map[string]T) (items []string) {
 // probeBack tries to reach a relay of this relay's own view, and no other address. Nil
 // means that there is no such relay.
 func (r *Relay) probeBack(ctx context.Context, id string) *check.Back {
-	snapshot := r.members.Snapshot()
+	snapshot := r.Fleet.Snapshot()
 	if snapshot == nil || id == "" {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 )
@@ -57,7 +57,7 @@ type runningRelay struct {
 	*Relay
 	id   string
 	stop func() error
-	log  *observed.Log
+	log  *logtest.Log
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -81,7 +81,7 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	change(&s)
-	out := &observed.Log{}
+	out := &logtest.Log{}
 	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg, err := s.Config(logger, prometheus.NewRegistry())
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/tcp"
 	"github.com/ringway/ringway/internal/relay/activation"
+	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/proxyprotocol"
-	"github.com/ringway/ringway/internal/relay/termination"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -40,17 +41,17 @@ func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 	if err != nil {
 		return err
 	}
-	listen := func(i int, name, addr string, secured bool) (socket ingressSocket, err error) {
+	listen := func(i int, name, setting, addr string, secured bool) (socket ingressSocket, err error) {
 		late := passedListener(fitting[i])
 		if late == nil {
 			if late, err = listenLate(addr); err != nil {
-				return socket, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
+				return socket, fmt.Errorf("listen for %s on %s (--%s): %w", name, addr, setting, err)
 			}
 		}
 		return ingressSocket{lateListener: late, accepts: r.clients.listener(conns.counting(name, late), secured)}, nil
 	}
 	for i, a := range addrs {
-		socket, err := listen(i, "ingress", a.addr, a.secured)
+		socket, err := listen(i, "ingress", "ingress-addr", a.addr, a.secured)
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 		r.sockets = append(r.sockets, socket)
 	}
 	for i, l := range cfg.TCP {
-		socket, err := listen(len(addrs)+i, l.name(), l.Addr, false)
+		socket, err := listen(len(addrs)+i, l.name(), l.setting(), l.Addr, false)
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func (r *Relay) listenClients(cfg *Config, conns *connMetrics) error {
 // serveIngress reads the certificates and makes the server of the ingress.
 func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 	var addrs []ingressAddr
-	var sites []termination.Site
+	var sites []clienttls.Site
 	for _, s := range r.sockets {
 		addrs = append(addrs, s.of)
 		if s.of.secured {
@@ -82,7 +83,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		return errors.New("there are certificates or authorities for the ingress, and no address of it uses them: give it an address with " + tlsScheme + " that has none of its own")
 	}
 	if len(sites) > 0 {
-		if r.certificates, err = termination.New(termination.Config{Sites: sites, Admit: admitClients(cfg), Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		if r.certificates, err = clienttls.New(clienttls.Config{Sites: sites, Admit: admitClients(cfg), Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 			return err
 		}
 	}
@@ -139,6 +140,11 @@ func (r *Relay) welcome(nc net.Conn) (net.Conn, error) {
 	if !c.of.secured {
 		return nc, nil
 	}
+	if remote := c.RemoteAddr(); !r.fronts(addrOf(remote)) {
+		if err := r.handshakes.Wait(context.Background(), remote); err != nil {
+			return nil, err
+		}
+	}
 	secured, err := r.certificates.Handshake(nc, c.of.site)
 	if err != nil {
 		return nil, err // and not a nil *tls.Conn
@@ -190,12 +196,13 @@ const (
 	refusedMissing   = tcp.ProxyMissing
 	refusedMalformed = tcp.ProxyMalformed
 	refusedShare     = tcp.ClientShare
+	refusedPace      = handshake.ReasonPace
 )
 
 // refusals lists the reasons for which the ingress ends a connection before its first
 // request.
 func refusals() []string {
-	return append(termination.Reasons(), refusedMissing, refusedMalformed, refusedShare)
+	return append(clienttls.Reasons(), refusedMissing, refusedMalformed, refusedShare, refusedPace)
 }
 
 func refusal(err error) string {
@@ -206,8 +213,10 @@ func refusal(err error) string {
 		return refusedMalformed
 	case errors.Is(err, errClientShare):
 		return refusedShare
+	case errors.Is(err, handshake.ErrPace):
+		return refusedPace
 	}
-	return termination.Reason(err)
+	return clienttls.Reason(err)
 }
 
 // connContext returns the context of the requests of a connection: it names the client that
@@ -218,7 +227,7 @@ func connContext(nc net.Conn) context.Context {
 		return nil
 	}
 	state := secured.ConnectionState()
-	name := termination.Caller(&state)
+	name := clienttls.Caller(&state)
 	if name == "" {
 		return nil
 	}

@@ -17,14 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/wire"
 )
 
 // withTLS gives a relay the address tls:// next to one in clear text, and a pair for a.test.
-func withTLS(t *testing.T, ca *terminationtest.Authority) func(*Settings) {
+func withTLS(t *testing.T, ca *clienttlstest.Authority) func(*Settings) {
 	t.Helper()
-	cert, key := ca.Files(filepath.Join(t.TempDir(), "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	cert, key := ca.Files(filepath.Join(t.TempDir(), "a"), clienttlstest.Certificate{DNS: []string{"a.test"}})
 	return func(s *Settings) {
 		s.IngressAddrs = []string{anyPort, tlsScheme + anyPort}
 		s.IngressTLSCerts, s.IngressTLSKeys = []string{cert}, []string{key}
@@ -75,7 +75,7 @@ func ask(t *testing.T, client *http.Client, url string, header http.Header) (*ht
 
 func TestClientsAreServedByTLSAndInClearTextAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	r := f.relay(withTLS(t, ca))
 	mirror(t, f)
 	r.settled(t, "echo", 1)
@@ -133,7 +133,7 @@ func begun(t *testing.T, addr string) (slow []net.Conn) {
 
 func TestAClientThatDoesNotFinishItsHandshakeDelaysNoOtherAndIsEnded(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	patient := f.relay(func(s *Settings) {
 		with(s)
@@ -164,7 +164,7 @@ func TestAClientThatDoesNotFinishItsHandshakeDelaysNoOtherAndIsEnded(t *testing.
 
 func TestAHandshakeThatWaitsGivesItsPlaceToANewConnection(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	r := f.relay(func(s *Settings) {
 		with(s)
@@ -188,7 +188,7 @@ func TestAHandshakeThatWaitsGivesItsPlaceToANewConnection(t *testing.T) {
 
 func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	var prefix string
 	r := f.relay(func(s *Settings) {
@@ -218,7 +218,7 @@ func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	for n := range 3 {
 		before := asked.Load()
 		r.await(t, "requests", func() bool { return asked.Load() > before+10 || t.Failed() })
-		cert, key := ca.Files(prefix, terminationtest.Certificate{DNS: []string{"a.test"}})
+		cert, key := ca.Files(prefix, clienttlstest.Certificate{DNS: []string{"a.test"}})
 		r.Reload() // as SIGHUP does
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
@@ -238,7 +238,7 @@ func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	if f := r.facts().Ingress; f == nil || time.Until(f.NotAfter) > time.Hour || f.Problem != "" {
 		t.Errorf("for other relays: %+v", f)
 	}
-	terminationtest.Replace(t, prefix+".crt", []byte("nothing"))
+	clienttlstest.Replace(t, prefix+".crt", []byte("nothing"))
 	r.Reload()
 	if f := r.facts().Ingress; f.Problem == "" {
 		t.Errorf("for other relays, of a broken file: %+v", f)
@@ -250,7 +250,7 @@ func TestAPairIsReplacedUnderLoadWithoutAFailedRequest(t *testing.T) {
 
 func TestTheNameInAClientCertificateIsTheCaller(t *testing.T) {
 	t.Parallel()
-	f, ca, clients := newFleet(t), terminationtest.New(t), terminationtest.New(t)
+	f, ca, clients := newFleet(t), clienttlstest.New(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	file := clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
 	r := f.relay(func(s *Settings) {
@@ -265,7 +265,7 @@ func TestTheNameInAClientCertificateIsTheCaller(t *testing.T) {
 	for _, one := range f.relays {
 		one.settled(t, "echo", 1)
 	}
-	pair := clients.Pair(terminationtest.Certificate{URI: "spiffe://shop.test/cart"})
+	pair := clients.Pair(clienttlstest.Certificate{URI: "spiffe://shop.test/cart"})
 	forged := http.Header{}
 	for _, name := range []string{"Ringway-Caller", "ringway_caller", "Ringway_Caller", "RINGWAY-CALLER"} {
 		forged[name] = []string{"admin"}
@@ -298,11 +298,11 @@ func TestTheNameInAClientCertificateIsTheCaller(t *testing.T) {
 
 func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
 	t.Parallel()
-	f, ca, clients := newFleet(t), terminationtest.New(t), terminationtest.New(t)
+	f, ca, clients := newFleet(t), clienttlstest.New(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	dir := t.TempDir()
 	file := clients.WriteTo(filepath.Join(dir, "clients.crt"))
-	internal, internalKey := ca.Files(filepath.Join(dir, "internal"), terminationtest.Certificate{DNS: []string{"internal.test"}})
+	internal, internalKey := ca.Files(filepath.Join(dir, "internal"), clienttlstest.Certificate{DNS: []string{"internal.test"}})
 	const public, guarded = 1, 2 // of the addresses
 	settings := func(s *Settings) {
 		with(s)
@@ -320,7 +320,7 @@ func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
 	for _, one := range f.relays {
 		one.settled(t, "echo", 1)
 	}
-	pair := clients.Pair(terminationtest.Certificate{URI: "spiffe://shop.test/cart"})
+	pair := clients.Pair(clienttlstest.Certificate{URI: "spiffe://shop.test/cart"})
 	forged := http.Header{"Ringway-Caller": {"admin"}, "ringway_caller": {"admin"}}
 	for _, one := range []*runningRelay{r, gate} {
 		one.await(t, "a way to the worker", func() bool {
@@ -349,7 +349,7 @@ func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
 			}
 		}
 	}
-	terminationtest.New(t).WriteTo(file)
+	clienttlstest.New(t).WriteTo(file)
 	r.Reload() // as SIGHUP does
 	if _, _, err := ask(t, overTLS(t, r.IngressAddrs()[guarded], false, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}), "https://internal.test/", nil); err == nil {
 		t.Error("a client of the old authority is answered")
@@ -357,7 +357,7 @@ func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
 	if resp, _, err := ask(t, overTLS(t, r.IngressAddrs()[public], false, &tls.Config{RootCAs: ca.Pool()}), "https://a.test/", nil); err != nil || resp.StatusCode != 200 {
 		t.Errorf("at the public address: %v %v", resp, err)
 	}
-	terminationtest.Replace(t, internal, []byte("nothing"))
+	clienttlstest.Replace(t, internal, []byte("nothing"))
 	r.Reload()
 	if f := r.facts().Ingress; f == nil || !strings.Contains(f.Problem, internal) {
 		t.Errorf("for other relays, of a broken file of one address: %+v", f)
@@ -366,7 +366,7 @@ func TestOneAddressIsPublicAndAnotherWantsClientCertificates(t *testing.T) {
 
 func TestAConnectionOverTLSIsUpgradedToATunnel(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	r := f.relay(withTLS(t, ca))
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -402,7 +402,7 @@ func TestAConnectionOverTLSIsUpgradedToATunnel(t *testing.T) {
 
 func TestACircuitIsOpenForTheNameInACertificateAndNotForItsAddress(t *testing.T) {
 	t.Parallel()
-	f, ca, clients := newFleet(t), terminationtest.New(t), terminationtest.New(t)
+	f, ca, clients := newFleet(t), clienttlstest.New(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	file := clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
 	r := f.relay(func(s *Settings) {
@@ -419,7 +419,7 @@ func TestACircuitIsOpenForTheNameInACertificateAndNotForItsAddress(t *testing.T)
 	f.worker("w1", service("echo", backend))
 	r.settled(t, "echo", 1)
 	as := func(uri string) *http.Client {
-		return overTLS(t, r.IngressAddrs()[1], true, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{clients.Pair(terminationtest.Certificate{URI: uri})}})
+		return overTLS(t, r.IngressAddrs()[1], true, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{clients.Pair(clienttlstest.Certificate{URI: uri})}})
 	}
 	status := func(client *http.Client, path string) int {
 		resp, _, err := ask(t, client, "https://a.test"+path, http.Header{wire.CallerHeader: {"other"}})

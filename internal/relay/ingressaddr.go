@@ -6,7 +6,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -16,7 +16,7 @@ type ingressAddr struct {
 	secured bool   // clients begin with TLS
 	// pairs and clientCA replace Config.IngressTLS and Config.IngressClientCA at this address, if
 	// they are not nil.
-	pairs    []termination.Pair
+	pairs    []clienttls.Pair
 	clientCA *string
 }
 
@@ -62,7 +62,7 @@ func parseIngressAddr(text string) (a ingressAddr, err error) {
 		return a, fmt.Errorf("%d certificates and %d keys do not make pairs", len(certs), len(keys))
 	}
 	for i := range certs {
-		a.pairs = append(a.pairs, termination.Pair{Certificate: certs[i], Key: keys[i]})
+		a.pairs = append(a.pairs, clienttls.Pair{Certificate: certs[i], Key: keys[i]})
 	}
 	return a, nil
 }
@@ -83,8 +83,8 @@ func (a ingressAddr) String() string {
 }
 
 // site returns how TLS ends at the address.
-func (a ingressAddr) site(cfg *Config) termination.Site {
-	site := termination.Site{Pairs: a.pairs, ClientCA: cfg.IngressClientCA}
+func (a ingressAddr) site(cfg *Config) clienttls.Site {
+	site := clienttls.Site{Pairs: a.pairs, ClientCA: cfg.IngressClientCA}
 	if site.Pairs == nil {
 		site.Pairs = cfg.IngressTLS
 	}
@@ -166,7 +166,7 @@ func (s *Settings) checkIngress() []settings.Problem {
 		return problems // the others may be consequences
 	}
 	pairs, authorities := usesCommon(all)
-	sessions, _ := s.TCP.listeners() // they have a check of their own
+	sessions := s.TCP.listeners() // their conflicts with each other have a check of their own
 	for _, l := range sessions {
 		for _, b := range all {
 			if (ingressAddr{addr: l.Addr}).conflicts(b) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -28,7 +28,7 @@ func (r *Relay) listKeys(w http.ResponseWriter, req *http.Request) {
 func (r *Relay) changeKeys(w http.ResponseWriter, req *http.Request) {
 	change, err := decodeKeys(req.Body)
 	if err != nil {
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	results, err := r.members.Keys(req.Context(), change.Operation, change.Argument)
@@ -52,13 +52,13 @@ func decodeKeys(body io.Reader) (change api.KeysRequest, err error) {
 func answerKeys(w http.ResponseWriter, results []membership.KeyResult, err error) {
 	switch {
 	case err == nil:
-		node.WriteJSON(w, http.StatusOK, api.Keys{Members: results})
+		process.WriteJSON(w, http.StatusOK, api.Keys{Members: results})
 	case errors.Is(err, membership.ErrNoKeyring):
-		node.WriteError(w, http.StatusConflict, err.Error())
+		process.WriteError(w, http.StatusConflict, err.Error())
 	case len(results) == 0: // nothing was tried
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 	default:
-		node.WriteJSON(w, http.StatusBadGateway, api.Keys{Members: results, Error: err.Error()})
+		process.WriteJSON(w, http.StatusBadGateway, api.Keys{Members: results, Error: err.Error()})
 	}
 }
 
@@ -71,15 +71,14 @@ var proxyNetwork = settings.Rule[string]{
 	},
 }
 
-// networks returns the networks of a checked setting.
-func networks(texts []string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range texts {
-		if network, err := netip.ParsePrefix(text); err == nil { // the rule has refused others
-			out = append(out, network.Masked())
+// parseNetworks parses the networks of a setting with the rule proxyNetwork, which refuses others.
+func parseNetworks(items []string) (networks []netip.Prefix, _ []settings.Problem) {
+	for _, text := range items {
+		if network, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, network.Masked())
 		}
 	}
-	return out
+	return networks, nil
 }
 
 // clientShare is how many requests one client may have in flight: a number, a percentage of the limit
@@ -103,6 +102,7 @@ func (s clientShare) of(maxInFlight int) int {
 
 var clientShares = settings.Kind[clientShare]{
 	Name: "share", Want: "auto, a whole number, or a percentage such as 10%; 0 for no limit",
+	Pattern: `^\s*(auto|\+?[0-9]+%?)\s*$`,
 	Parse: func(text string) (clientShare, error) {
 		if text = strings.TrimSpace(text); text == autoCount {
 			return clientShare{free: true}, nil

@@ -18,12 +18,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
-	"github.com/ringway/ringway/internal/series"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -70,7 +70,7 @@ func (l *listener) serveOperators(cfg *Config, handler *http.ServeMux) error {
 	}
 	l.server = server
 	source := cfg.Membership.Identity
-	if err := cfg.Admin.Serve(server, handler, node.AccessConfig{Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	if err := cfg.Admin.Serve(server, handler, process.AccessConfig{Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return err
 	}
 	if server.TLSConfig != nil {
@@ -91,13 +91,17 @@ func (l *listener) secure(cfg *Config, m *connMetrics) {
 	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Pending: cfg.PendingPeers, Refused: m.refused, Logger: cfg.Logger})
 }
 
-// serve answers on the socket until the server is closed.
-func (l *listener) serve() error {
+// undiverted serves all connections of a listener.
+func undiverted(l net.Listener) net.Listener { return l }
+
+// serve answers on the socket until the server is closed. Divert takes connections out that are not
+// those of requests.
+func (l *listener) serve(divert func(net.Listener) net.Listener) error {
 	if l.admission != nil {
 		var admitting sync.WaitGroup
 		defer admitting.Wait()
 		admitting.Go(l.admission.Run)
-		return l.server.Serve(l.admission)
+		return l.server.Serve(divert(l.admission))
 	}
 	return l.server.Serve(l.socket)
 }
@@ -110,11 +114,11 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// listen binds addr.
+// listen binds addr, which is that of the setting NAME-addr.
 func listen(name, addr string) (net.Listener, error) {
-	ln, err := node.Listen(addr)
+	ln, err := process.Listen(addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s on %s: %w", name, addr, err)
+		return nil, fmt.Errorf("listen for %s on %s (--%s-addr): %w", name, addr, name, err)
 	}
 	return ln, nil
 }
@@ -137,14 +141,14 @@ type connMetrics struct {
 }
 
 func newConnMetrics(reg prometheus.Registerer) *connMetrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &connMetrics{
 		accepted:       f.CounterVec("ringway_relay_connections_total", "Connections accepted, by listener.", "listener"),
 		dropped:        f.CounterVec("ringway_relay_connections_dropped_total", "Connections dropped because what came was no HTTP request (malformed) or no whole one in time (incomplete), because an HTTP/2 connection sent too much that costs and carries nothing (abusive) or accepted no byte for the progress timeout (stalled), or because a newer connection of a client took the place of one that waited for its next request (replaced), or because its client has as many connections as it may have, all of them in use (client_share), by listener.", "listener", "reason"),
 		refused:        ingress.NewRefusedPeers(reg),
-		refusedClients: f.CounterVec("ringway_relay_ingress_refused_total", "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); not_a_client (a certificate of the fleet that is none of a client of this cluster and environment: --ingress-client-claims); client_share (the client that a load balancer names has as many connections as it may have); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.", "reason"),
+		refusedClients: f.CounterVec("ringway_relay_ingress_refused_total", "Connections of clients that the ingress ended before their first request, by reason: handshake (broken TLS, or no version or algorithm in common), closed (by the client), timeout (--client-head-timeout, or a newer connection needed the place), clear_text (HTTP without TLS), and of the client certificate: no_certificate, unknown_authority, expired (or not valid yet), unnamed (no name that can be used), certificate (another fault); not_a_client (a certificate of the fleet that is none of a client of this cluster and environment: --ingress-client-claims); client_share (the client that a load balancer names has as many connections as it may have); too_fast_from_source (its address begins more TLS handshakes per second than one client may); proxy_missing and proxy_malformed: of the header of the PROXY protocol from a network of --proxy-protocol-from.", "reason"),
 	}
-	series.StartAtZero(m.refusedClients, refusals()...)
+	metric.StartAtZero(m.refusedClients, refusals()...)
 	return m
 }
 
@@ -333,7 +337,7 @@ func (r *Relay) startTracing() (trace.Tracer, error) {
 	cfg.Logger, cfg.Registerer = r.cfg.Logger, r.cfg.Registry
 	cfg.Resource = []attribute.KeyValue{
 		attribute.String("service.name", "ringway-"+string(m.Role)), attribute.String("service.namespace", m.Cluster),
-		attribute.String("service.instance.id", m.ID), attribute.String("service.version", node.Version()),
+		attribute.String("service.instance.id", m.ID), attribute.String("service.version", process.Version()),
 		attribute.String("deployment.environment.name", m.Environment),
 	}
 	if m.Datacenter != "" {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 const (
@@ -34,7 +34,7 @@ type memory struct {
 
 func newMemory(logger *slog.Logger, reg prometheus.Registerer) *memory {
 	m := &memory{limit: debug.SetMemoryLimit(-1), used: usedMemory(), logger: logger}
-	series.With(reg).GaugeFunc("ringway_relay_memory_strained", "1 while this relay refuses new requests because it uses most of its memory limit (that of its control group, or GOMEMLIMIT), 0 otherwise.", func() float64 {
+	metric.With(reg).GaugeFunc("ringway_relay_memory_strained", "1 while this relay refuses new requests because it uses most of its memory limit (that of its control group, or GOMEMLIMIT), 0 otherwise.", func() float64 {
 		if m.strained.Load() {
 			return 1
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -30,7 +30,7 @@ func TestSilentConnectionsAreBoundedAndBlockNoPeer(t *testing.T) {
 		defer conn.Close()
 	}
 	r.await(t, "more silent connections than one source may have", func() bool {
-		return observed.Series(t, r.cfg.Registry, "ringway_relay_peers_refused_total")["too_many_from_source"] >= 300-256
+		return logtest.Series(t, r.cfg.Registry, "ringway_relay_peers_refused_total")["too_many_from_source"] >= 300-256
 	})
 	client := ingress.PeerClient(f.source(identity.RoleRelay, "other"), membership.Member{ID: "r1", Role: identity.RoleRelay, ForwardAddr: r.PeerAddr()})
 	for n := range 40 {

@@ -22,7 +22,7 @@ func TestWhatMostWorkersAdvertiseIsThePolicyOfTheirService(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.Policies.Flags = []string{"retry=connect", "strict=request-timeout=2s"}
+		s.Policies.Flags.Set("retry=connect", "strict=request-timeout=2s")
 	})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or net/http does not see the client leave
@@ -133,7 +133,7 @@ billing: {slots: 0}
 	if err != nil {
 		t.Fatal(err)
 	}
-	policies, _ := settings.parse()
+	policies := settings.policies()
 	requests := ingress.Requests{Policies: policies}
 	for service, want := range map[string]string{
 		"reports": "request-timeout=1m0s;attempt-timeout=3s;retry=never slots 3 service_setting",
@@ -258,7 +258,7 @@ func TestTheOperatorsSlotsReplaceThoseOfWorkers(t *testing.T) {
 func TestWhatMostWorkersAdvertiseIsTheSessionCookieOfTheirService(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.SessionCookies = []string{"own=cart", "off="} })
+	r := f.relay(func(s *Settings) { s.SessionCookies.Set("own=cart", "off=") })
 	names := map[string]string{"echo": "sid", "few": "", "own": "cart", "off": "", "thief": ""}
 	for i, advertised := range []map[string]string{
 		{"echo": "sid", "few": "mine", "own": "x", "off": "x", "thief": "cart"}, {"echo": "sid", "few": "", "own": "x", "off": "x", "thief": "cart"}, {"echo": "other", "few": "", "own": "", "off": "", "thief": ""},

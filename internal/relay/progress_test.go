@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -117,5 +117,5 @@ func TestClientsThatDoNotReadGiveTheirPlacesBack(t *testing.T) {
 // ended is how many requests were ended because their clients were silent.
 func ended(t *testing.T, r *runningRelay) int {
 	t.Helper()
-	return int(observed.Series(t, r.cfg.Registry, "ringway_relay_silent_requests_total")["client"])
+	return int(logtest.Series(t, r.cfg.Registry, "ringway_relay_silent_requests_total")["client"])
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -45,11 +45,11 @@ func headed(t *testing.T, addr, header string, config *tls.Config, http2 bool) *
 
 func TestTheClientIsTheOneThatATrustedLoadBalancerReports(t *testing.T) {
 	t.Parallel()
-	f, ca := newFleet(t), terminationtest.New(t)
+	f, ca := newFleet(t), clienttlstest.New(t)
 	with := withTLS(t, ca)
 	r := f.relay(func(s *Settings) {
 		with(s)
-		s.ProxyProtocolFrom = []string{"127.0.0.0/8"}
+		s.ProxyProtocolFrom.Set("127.0.0.0/8")
 		s.MaxInFlightPerClient = clientShare{n: 50}
 	})
 	mirror(t, f)
@@ -85,7 +85,8 @@ func TestAConnectionWithoutTheHeaderThatItNeedsIsRefusedWithAReason(t *testing.T
 	t.Parallel()
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) {
-		s.ProxyProtocolFrom, s.Clients.HeadTimeout = []string{"127.0.0.0/8"}, 2*time.Second
+		s.ProxyProtocolFrom.Set("127.0.0.0/8")
+		s.Clients.HeadTimeout = 2 * time.Second
 	})
 	mirror(t, f)
 	r.settled(t, "echo", 1)
@@ -126,8 +127,8 @@ func TestAConnectionWithoutTheHeaderThatItNeedsIsRefusedWithAReason(t *testing.T
 func TestAHeaderThatIsNotExpectedIsMalformed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	trusting := f.relay(func(s *Settings) { s.ProxyProtocolFrom = []string{"127.0.0.0/8"} })
-	other := f.relay(func(s *Settings) { s.ProxyProtocolFrom = []string{"10.0.0.0/8", "2001:db8::/32"} })
+	trusting := f.relay(func(s *Settings) { s.ProxyProtocolFrom.Set("127.0.0.0/8") })
+	other := f.relay(func(s *Settings) { s.ProxyProtocolFrom.Set("10.0.0.0/8", "2001:db8::/32") })
 	mirror(t, f)
 	for _, r := range f.relays {
 		r.settled(t, "echo", 1)

@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -45,7 +45,7 @@ type rebalances struct {
 }
 
 func newRebalances(reg prometheus.Registerer) *rebalances {
-	return &rebalances{running: map[string]bool{}, moved: series.With(reg).CounterVec("ringway_relay_sessions_rebalanced_total", "Sessions that this relay asked to go because their worker had more than its share, by `relay rebalance`.", "service")}
+	return &rebalances{running: map[string]bool{}, moved: metric.With(reg).CounterVec("ringway_relay_sessions_rebalanced_total", "Sessions that this relay asked to go because their worker had more than its share, by `relay rebalance`.", "service")}
 }
 
 // begin returns false if a rebalance of the service is running.
@@ -225,22 +225,22 @@ func (b *rebalance) describe(state string) (api.Rebalance, error) {
 func (r *Relay) showRebalance(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	b, err := r.newRebalance(req, s)
 	if err != nil {
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	answer, err := b.describe(api.RebalancePlanned)
 	if err != nil {
-		node.WriteError(w, http.StatusConflict, err.Error())
+		process.WriteError(w, http.StatusConflict, err.Error())
 		return
 	}
-	node.WriteJSON(w, http.StatusOK, answer)
+	process.WriteJSON(w, http.StatusOK, answer)
 }
 
 // runRebalance asks sessions above the shares of their workers to go, while the client
 // reads the progress: it ends with the request.
 func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routing.Service) {
 	refuse := func(status int, format string, args ...any) {
-		node.WriteError(w, status, fmt.Sprintf(format, args...))
+		process.WriteError(w, status, fmt.Sprintf(format, args...))
 	}
 	b, err := r.newRebalance(req, s)
 	self := r.cfg.Membership.ID

@@ -21,8 +21,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/observed"
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -121,7 +121,7 @@ func (c *chatClient) run(ctx context.Context) {
 				c.echoed.Store(n)
 				n++
 				select { // most sessions are quiet most of the time
-				case <-time.After(50 * time.Millisecond):
+				case <-time.After(200 * time.Millisecond):
 				case <-ctx.Done():
 				}
 			}
@@ -167,9 +167,12 @@ func (r *runningRelay) chat(t *testing.T, n int, change func(i int, c *chatClien
 // allGoOn waits until each client has had more echoes.
 func allGoOn(t *testing.T, r *runningRelay, clients []*chatClient) {
 	t.Helper()
+	before := make([]int64, len(clients))
 	for i, c := range clients {
-		before := c.echoed.Load()
-		r.await(t, "the next echoes of a client", func() bool { return c.failure.Load() != nil || c.echoed.Load() >= before+3 })
+		before[i] = c.echoed.Load()
+	}
+	for i, c := range clients {
+		r.await(t, "the next echoes of a client", func() bool { return c.failure.Load() != nil || c.echoed.Load() >= before[i]+3 })
 		if text := c.failure.Load(); text != nil {
 			t.Fatalf("client %d: %s", i, *text)
 		}
@@ -271,6 +274,11 @@ func TestARebalanceAfterARollingRestartGivesEveryWorkerItsShare(t *testing.T) {
 		t.Errorf("the sessions begin as %v", got)
 	}
 	everyoneIsBack := func() bool {
+		for i, c := range clients {
+			if text := c.failure.Load(); text != nil {
+				t.Fatalf("client %d: %s", i, *text)
+			}
+		}
 		n := 0
 		for _, of := range sessions(r.planned(t, "")) {
 			n += of
@@ -320,8 +328,8 @@ func TestARebalanceAfterARollingRestartGivesEveryWorkerItsShare(t *testing.T) {
 	if asked == 0 || asked != done.Asked || int64(asked) != moved {
 		t.Errorf("%d, %d were asked to go, %d moved", asked, done.Asked, moved)
 	}
-	if n := observed.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total")["chat"]; int(n) != asked {
-		t.Errorf("%v of %d are counted: %v", n, asked, observed.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total"))
+	if n := logtest.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total")["chat"]; int(n) != asked {
+		t.Errorf("%v of %d are counted: %v", n, asked, logtest.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total"))
 	}
 	for _, line := range []string{"rebalance of sessions begins", "rebalance of sessions ends"} {
 		if !strings.Contains(r.log.String(), line) {
@@ -358,11 +366,11 @@ func TestARebalanceAsksSessionsOverHTTP2AndThroughSidecars(t *testing.T) {
 				f.secure = secured(t, how)
 			}
 			r := f.relay(func(*Settings) {})
-			var overHTTP2 *traffic.HTTP2Upgrades
+			var overHTTP2 *loadgen.HTTP2Upgrades
 			clients := f.crowd(r, 10, func(i int, c *chatClient) {
 				if i == 0 { // the relay listens once it is ready
 					var err error
-					if overHTTP2, err = traffic.DialHTTP2Upgrades(r.IngressAddr()); err != nil {
+					if overHTTP2, err = loadgen.DialHTTP2Upgrades(r.IngressAddr()); err != nil {
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { _ = overHTTP2.Close() })
@@ -426,8 +434,8 @@ func TestSessionsThatWouldComeBackToTheirWorkerAreLeftAlone(t *testing.T) {
 		change func(*Settings)
 		bound  int
 	}{
-		"by a key of stable":  {func(s *Settings) { s.Strategies = []string{"stable"} }, 8},
-		"by a session cookie": {func(s *Settings) { s.SessionCookies = []string{"chat=w"} }, 10},
+		"by a key of stable":  {func(s *Settings) { s.Strategies.Set("stable") }, 8},
+		"by a session cookie": {func(s *Settings) { s.SessionCookies.Set("chat=w") }, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -451,7 +459,7 @@ func TestSessionsThatWouldComeBackToTheirWorkerAreLeftAlone(t *testing.T) {
 
 func TestARebalanceIsRefusedWithItsReason(t *testing.T) {
 	t.Parallel()
-	r, _ := crowded(t, func(s *Settings) { s.Strategies = []string{"ordered;preferred=w1,w2"} }, 2, nil)
+	r, _ := crowded(t, func(s *Settings) { s.Strategies.Set("ordered;preferred=w1,w2") }, 2, nil)
 	for query, want := range map[string]string{
 		"":            "the strategy ordered of chat sends sessions to the worker that it prefers",
 		"rate=0":      "allowed are 0.01 to 100",
@@ -496,7 +504,7 @@ func TestOneRebalanceOfAServiceRunsAndItEndsWithItsCaller(t *testing.T) {
 func TestTCPSessionsAreOnlyEndedIfTheOperatorAsksForIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.TCP.Ingress = []string{"127.0.0.1:0=chat"} })
+	r := f.relay(func(s *Settings) { s.TCP.Ingress.Set("127.0.0.1:0=chat") })
 	echo := func() advertise.Service {
 		listener, err := net.Listen("tcp", anyPort)
 		if err != nil {
@@ -564,7 +572,7 @@ func TestTCPSessionsAreOnlyEndedIfTheOperatorAsksForIt(t *testing.T) {
 func TestARebalanceReachesTheClientsOfOtherRelays(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	one := func(s *Settings) { s.SkipRelays = []string{"chat=r2"} }
+	one := func(s *Settings) { s.SkipRelays.Set("chat=r2") }
 	affine, forwarding := f.relay(one), f.relay(one)
 	f.worker("w1", service("chat", newChatService(t).Server))
 	affine.settled(t, "chat", 1)

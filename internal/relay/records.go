@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay/requestlog"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -63,15 +63,15 @@ func (r *Relay) endRecords() {
 // explainRequest answers how the endpoints of a remembered request were chosen.
 func (r *Relay) explainRequest(w http.ResponseWriter, req *http.Request) {
 	if r.explained == nil {
-		node.WriteError(w, http.StatusConflict, "this relay remembers no requests: set --request-log-explain and restart it")
+		process.WriteError(w, http.StatusConflict, "this relay remembers no requests: set --request-log-explain and restart it")
 		return
 	}
 	x, ok := r.explained.Of(req.PathValue("id"))
 	if !ok {
-		node.WriteError(w, http.StatusNotFound, fmt.Sprintf("request %.130q is not among those that this relay remembers: it was not in the sample, had no endpoint to choose, was not here, or is older than the newest %d", req.PathValue("id"), r.cfg.Explanations))
+		process.WriteError(w, http.StatusNotFound, fmt.Sprintf("request %.130q is not among those that this relay remembers: it was not in the sample, had no endpoint to choose, was not here, or is older than the newest %d", req.PathValue("id"), r.cfg.Explanations))
 		return
 	}
-	node.WriteJSON(w, http.StatusOK, x)
+	process.WriteJSON(w, http.StatusOK, x)
 }
 
 const (
@@ -91,12 +91,12 @@ const (
 func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 	where, err := requestlog.ParseFilter(req.URL.Query().Get("where"))
 	if err != nil {
-		node.WriteError(w, http.StatusBadRequest, err.Error())
+		process.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	tap, ok := r.records.Tap(service, where)
 	if !ok {
-		node.WriteError(w, http.StatusServiceUnavailable, "this relay has as many taps as it allows: end one of them")
+		process.WriteError(w, http.StatusServiceUnavailable, "this relay has as many taps as it allows: end one of them")
 		return
 	}
 	defer tap.Close()

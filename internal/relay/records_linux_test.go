@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 func TestAFullDiskFailsNoRequestAndIsLoggedOnce(t *testing.T) {
@@ -14,7 +14,7 @@ func TestAFullDiskFailsNoRequestAndIsLoggedOnce(t *testing.T) {
 	f.echo("w1")
 	r.settled(t, "echo", 1)
 	sent := 0
-	for dropped := 0.0; dropped < 5; dropped = observed.Series(t, r.cfg.Registry, "ringway_relay_request_log_dropped_total")["write_failed"] {
+	for dropped := 0.0; dropped < 5; dropped = logtest.Series(t, r.cfg.Registry, "ringway_relay_request_log_dropped_total")["write_failed"] {
 		if resp, body := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo"); resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status, body)
 		}
@@ -23,7 +23,7 @@ func TestAFullDiskFailsNoRequestAndIsLoggedOnce(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if n := observed.Series(t, r.cfg.Registry, "ringway_relay_request_log_dropped_total")["write_failed"]; int(n) != sent {
+	if n := logtest.Series(t, r.cfg.Registry, "ringway_relay_request_log_dropped_total")["write_failed"]; int(n) != sent {
 		t.Errorf("%v of %d records are counted as dropped", n, sent)
 	}
 	if n := r.log.Lines("cannot write the request log"); n != 1 {

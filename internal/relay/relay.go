@@ -17,16 +17,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ringway/ringway/internal/assembly"
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/presence"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/core"
-	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -34,12 +35,12 @@ import (
 
 // Relay is one relay or gate.
 type Relay struct {
-	cfg        Config
-	members    *membership.Node
-	*core.Core                  // its Metrics are of both listeners
-	tracing    *tracing.Tracing // nil: requests are not traced
-	records    *requestlog.Log
-	explained  *ingress.Explanations
+	cfg            Config
+	members        *membership.Node
+	*assembly.Core                  // its Metrics are of both listeners
+	tracing        *tracing.Tracing // nil: requests are not traced
+	records        *requestlog.Log
+	explained      *ingress.Explanations
 
 	ingress, peer, admin *listener
 	// sockets are the addresses of the ingress: they open when the relay is ready for the first
@@ -47,7 +48,8 @@ type Relay struct {
 	sockets      ingressSockets
 	tcp          tcpListeners
 	clients      *clients
-	certificates *termination.Certificates // of the ingress; nil: no address has TLS
+	certificates *clienttls.Certificates // of the ingress; nil: no address has TLS
+	handshakes   *handshake.Pace         // of clients, at the ingress
 
 	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
@@ -56,6 +58,7 @@ type Relay struct {
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
 
+	sessions      *presence.Server // of attached workers
 	memory        *memory
 	drain         *drain
 	sessionsEnded prometheus.Counter
@@ -86,8 +89,7 @@ type listener struct {
 // New validates the configuration and binds every address. It starts nothing; if it fails,
 // nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
-	cfg.Plans = cfg.Plans.WithDefaults()
-	r := &Relay{checking: make(chan struct{}, 1), comparing: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry)}
+	r := &Relay{checking: make(chan struct{}, 1), comparing: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry), handshakes: handshake.NewPace()}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -117,15 +119,15 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 
 	advertised := cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr)
-	cfg.Membership.ForwardAddr = node.Reachable(r.peer.socket.Addr(), advertised)
-	cfg.Membership.AdminAddr = node.Reachable(r.admin.socket.Addr(), advertised)
+	cfg.Membership.ForwardAddr = process.Reachable(r.peer.socket.Addr(), advertised)
+	cfg.Membership.AdminAddr = process.Reachable(r.admin.socket.Addr(), advertised)
 	r.cfg = cfg
 	if r.members, err = membership.New(cfg.Membership); err != nil {
-		return nil, err
+		return nil, process.GossipError(err)
 	}
 	undo = append(undo, r.members.Close)
 	peer, err := netip.ParseAddrPort(r.peer.socket.Addr().String())
-	if r.Core, err = core.New(core.Config{
+	if r.Core, err = assembly.New(assembly.Config{
 		Node: r.members, Rules: cfg.Rules, EmptyAfter: cfg.EmptyAfter, Logger: cfg.Logger, Registerer: cfg.Registry,
 		SharedKey: ingress.KeeperConfig{Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile, Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback()},
 		Routing: routing.Config{
@@ -137,6 +139,9 @@ func New(cfg Config) (_ *Relay, err error) {
 	}); err != nil {
 		return nil, err
 	}
+	r.sessions = presence.NewServer(presence.ServerConfig{
+		Fleet: r.Fleet, RowSize: func() int { return r.Routes.Agreed().Minimums.PeersPerWorker }, Logger: cfg.Logger, Registerer: cfg.Registry,
+	})
 	circuits, err := newCircuits(cfg)
 	if err != nil {
 		return nil, err
@@ -169,7 +174,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	// No IdleTimeout: peers keep their connections for the next request, however late it comes.
-	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))})
+	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront)))})
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(&cfg, conns)
 	}
@@ -177,7 +182,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	if err = r.admin.serveOperators(&cfg, r.adminMux()); err != nil {
 		return nil, err
 	}
-	node.RegisterReady(cfg.Registry, r.Reasons)
+	process.RegisterReady(cfg.Registry, r.Reasons)
 	return r, nil
 }
 
@@ -190,12 +195,12 @@ func Check(cfg Config) error {
 	}
 	cfg.IngressAddrs = nil
 	for _, a := range addrs {
-		a.addr = node.FreeAddr
+		a.addr = process.FreeAddr
 		cfg.IngressAddrs = append(cfg.IngressAddrs, a.String())
 	}
 	cfg.TCP = freeTCP(cfg.TCP)
-	cfg.PeerAddr, cfg.AdminAddr, cfg.Passed = node.FreeAddr, node.FreeAddr, nil
-	cfg.Membership = node.CheckedMembership(cfg.Membership)
+	cfg.PeerAddr, cfg.AdminAddr, cfg.Passed = process.FreeAddr, process.FreeAddr, nil
+	cfg.Membership = process.CheckedMembership(cfg.Membership)
 	r, err := New(cfg)
 	if err != nil {
 		return err
@@ -249,15 +254,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, socket := range r.sockets {
 		serve(r.ingress, func() error { return r.ingress.server.Serve(socket.accepts) })
 	}
-	serve(r.peer, r.peer.serve)
-	serve(r.admin, r.admin.serve)
+	serve(r.peer, func() error { return r.peer.serve(r.sessions.Divert) })
+	serve(r.admin, func() error { return r.admin.serve(undiverted) })
 	for _, l := range r.tcp.listeners {
-		serve(l, l.serve)
+		serve(l, func() error { return l.serve(undiverted) })
 	}
 	if err := r.Start(failed, group); err != nil {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
+	group.Go(func() error { return r.sessions.Run(failed) })
 	group.Go(func() error { return r.watchFleet(failed) })
 	group.Go(func() error { return r.memory.run(failed) })
 	if r.certificates != nil {
@@ -297,7 +303,7 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 	if err := r.clientSockets().open(); err != nil {
 		return fmt.Errorf("serve ingress: %w", err)
 	}
-	r.cfg.Logger.Info("ready", "members", len(r.members.Snapshot().Members()), "services", len(r.Routes.Services()))
+	r.cfg.Logger.Info("ready", "members", len(r.Fleet.Snapshot().Members()), "services", len(r.Routes.Services()))
 	return nil
 }
 
@@ -305,7 +311,7 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 func (r *Relay) stop() {
 	r.stopping.Store(true) // /readyz reports it from now on
 	limits := r.tuned.Load()
-	r.Stop(core.Stop{Stay: r.cfg.ProbeDelay, EndIntake: r.endIntake, Drain: upstream.Drain{
+	r.Stop(assembly.Stop{Stay: r.cfg.ProbeDelay, EndIntake: r.endIntake, Drain: upstream.Drain{
 		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
 			return errors.Join(r.tcp.shutdown(ctx), r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
@@ -346,53 +352,62 @@ func (r *Relay) endIntake() {
 }
 
 func (r *Relay) closeServers() {
+	r.sessions.Close()
 	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
 	}
 }
 
 // Reasons lists why this relay should get no traffic.
-func (r *Relay) Reasons() []node.Reason {
+func (r *Relay) Reasons() []process.Reason {
 	reasons := r.waitsFor()
 	if len(reasons) == 0 && !r.sockets.isOpen() {
-		return []node.Reason{{Code: node.NotListening, Text: "the ingress is not open yet"}}
+		return []process.Reason{{Code: process.NotListening, Text: "the ingress is not open yet"}}
 	}
 	return reasons
 }
 
 // waitsFor returns the reasons except that of the ingress, which opens when they end.
-func (r *Relay) waitsFor() []node.Reason {
-	var reasons []node.Reason
-	add := func(code node.ReasonCode, text string) {
-		reasons = append(reasons, node.Reason{Code: code, Text: text})
+func (r *Relay) waitsFor() []process.Reason {
+	var reasons []process.Reason
+	add := func(code process.ReasonCode, text string) {
+		reasons = append(reasons, process.Reason{Code: code, Text: text})
 	}
 	if r.stopping.Load() {
-		add(node.Stopping, "stopping")
+		add(process.Stopping, "stopping")
 	}
 	if r.drain.on() {
-		add(node.Draining, "draining")
+		add(process.Draining, "draining")
 	}
-	status := r.members.Status()
+	status := r.Fleet.Status()
 	if !status.Joined {
-		reasons = append(reasons, node.WaitsToJoin(status.Err))
+		reasons = append(reasons, process.WaitsToJoin(status.Err))
 	}
 	if reason := r.Uninformed(); reason != "" {
-		add(node.NotSettled, reason)
+		add(process.NotSettled, reason)
+	}
+	if !r.sockets.isOpen() { // later it keeps what it has: a member that joins takes no relay out of rotation
+		reasons = append(reasons, r.limits()...)
 	}
 	if reason := r.Routes.Unreached(); reason != "" {
-		add(node.NothingReached, reason)
+		add(process.NothingReached, reason)
 	}
 	if reason := r.Routes.Stalled(); reason != "" {
-		add(node.Stalled, reason)
+		add(process.Stalled, reason)
 	}
 	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
 	// relay wait: a record must not take relays out of rotation.
 	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == identity.RoleRelay {
 		if err := r.Keeper.Ready(); err != nil {
-			add(node.NoSharedKey, err.Error())
+			add(process.NoSharedKey, err.Error())
 		}
 	}
 	return reasons
+}
+
+// limits returns the limits that leave out a part of the fleet.
+func (r *Relay) limits() []process.Reason {
+	return process.Limits(r.Fleet.Status(), r.Catalogue.View())
 }
 
 // Close releases what New bound, for a relay that is not run. Run calls it automatically.

@@ -300,7 +300,8 @@ func TestARelayThatIsNotAffineForwardsOnceAndOnlyOnce(t *testing.T) {
 	var relays []*runningRelay
 	for range 3 {
 		relays = append(relays, f.relay(func(s *Settings) {
-			s.SkipRelays, s.Requests.ExposeRouteHeaders = []string{"echo=r1", "echo=r3"}, true
+			s.SkipRelays.Set("echo=r1", "echo=r3")
+			s.Requests.ExposeRouteHeaders = true
 		}))
 	}
 	f.echo("w1")
@@ -364,7 +365,7 @@ func TestARequestThatEveryRelayTurnsAwayWaitsAndIsSentAgain(t *testing.T) {
 		req.Header.Set(wire.ServiceHeader, "not-known-here")
 		serving.ServeHTTP(w, req)
 	}))
-	resp, body := ask(wire.TimeoutHeader + ": 200")
+	resp, body := ask(wire.TimeoutHeader + ": 1500") // much longer than an attempt takes, or one that is under way would end it
 	if a := decode(t, body); resp.StatusCode != 503 || a.Code != "not_ready" || resp.Header.Get("Retry-After") == "" || turnedAway.Load() < 2 {
 		t.Errorf("turned away %d times: %d %v %s", turnedAway.Load(), resp.StatusCode, resp.Header, body)
 	}
@@ -584,7 +585,7 @@ func TestAnIngressPortThatIsTakenIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for ingress on "+taken.IngressAddr()) || !strings.Contains(err.Error(), "another process") {
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for ingress on "+taken.IngressAddr()+" (--ingress-addr)") || !strings.Contains(err.Error(), "another process") {
 		t.Fatalf("got %v, want the listener, the address and the cause", err)
 	}
 }
@@ -647,7 +648,7 @@ func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for admin on "+taken.AdminAddr()) {
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for admin on "+taken.AdminAddr()+" (--admin-addr)") {
 		t.Fatalf("got %v, want the listener and the address", err)
 	}
 	ln, err := net.Listen("tcp", free)

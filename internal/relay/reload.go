@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -25,8 +25,8 @@ const (
 )
 
 func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
-	reloads := series.With(reg).CounterVec("ringway_relay_reloads_total", "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).", "result")
-	series.StartAtZero(reloads, reloadApplied, reloadUnchanged, reloadRefused)
+	reloads := metric.With(reg).CounterVec("ringway_relay_reloads_total", "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).", "result")
+	metric.StartAtZero(reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	return reloads
 }
 
@@ -64,7 +64,7 @@ func (r *Relay) reload() (api.Reload, error) {
 		return api.Reload{}, err
 	}
 	applied := running.Accept()
-	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != node.LogLevelSetting && !ofPlan(c) }) {
+	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != process.LogLevelSetting && !ofPlan(c) }) {
 		r.tune(read.Requests) // it resets the retry budget, so it is not called without a change
 	}
 	result := reloadApplied
@@ -86,6 +86,7 @@ func (r *Relay) tune(requests Requests) {
 	r.tuned.Store(&requests)
 	r.boundClients(requests.MaxClientConnections)
 	r.Routes.SetSlots(requests.Policies.Slots)
+	r.Routes.SetCanaries(requests.Policies.Canaries)
 	r.ingressFront.serve(r.newHandler(requests, false))
 	r.peerFront.serve(r.newHandler(requests, true))
 }
@@ -102,11 +103,11 @@ func (r *Relay) handleReload(w http.ResponseWriter, _ *http.Request) {
 	answer, err := r.reload()
 	switch {
 	case errors.Is(err, errNoSettings):
-		node.WriteError(w, http.StatusConflict, err.Error())
+		process.WriteError(w, http.StatusConflict, err.Error())
 	case err != nil:
-		node.WriteError(w, http.StatusUnprocessableEntity, fmt.Sprintf("nothing has changed: %v", err))
+		process.WriteError(w, http.StatusUnprocessableEntity, fmt.Sprintf("nothing has changed: %v", err))
 	default:
-		node.WriteJSON(w, http.StatusOK, answer)
+		process.WriteJSON(w, http.StatusOK, answer)
 	}
 }
 
@@ -123,7 +124,7 @@ type drain struct {
 // newDrain returns a drain that announces its changes to the other members.
 func newDrain(reg prometheus.Registerer, announce func(bool)) *drain {
 	d := &drain{announce: announce}
-	series.With(reg).GaugeFunc("ringway_relay_drained", "1 while an operator has taken this relay out of rotation, 0 otherwise.", func() float64 {
+	metric.With(reg).GaugeFunc("ringway_relay_drained", "1 while an operator has taken this relay out of rotation, 0 otherwise.", func() float64 {
 		if d.on() {
 			return 1
 		}
@@ -152,13 +153,13 @@ func (d *drain) set(on bool) bool {
 }
 
 func newEndedSessions(reg prometheus.Registerer) prometheus.Counter {
-	return series.With(reg).Counter("ringway_relay_sessions_ended_total", "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.")
+	return metric.With(reg).Counter("ringway_relay_sessions_ended_total", "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.")
 }
 
 func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if r.stopping.Load() {
-			node.WriteError(w, http.StatusConflict, "this relay stops: it is out of rotation, and stays so")
+			process.WriteError(w, http.StatusConflict, "this relay stops: it is out of rotation, and stays so")
 			return
 		}
 		if r.drain.set(on) {
@@ -168,6 +169,6 @@ func (r *Relay) handleDrain(on bool) http.HandlerFunc {
 		if since := r.drain.since.Load(); since != nil {
 			answer.Draining, answer.Since = true, *since
 		}
-		node.WriteJSON(w, http.StatusOK, answer)
+		process.WriteJSON(w, http.StatusOK, answer)
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -29,7 +29,7 @@ type reloadable struct {
 	*Relay
 	t     *testing.T
 	file  string
-	log   *observed.Log
+	log   *logtest.Log
 	level *slog.LevelVar
 }
 
@@ -37,7 +37,7 @@ const leastSettings = "cluster: test\nenvironment: ci\nid: r1\ngossip-addr: 127.
 
 func newReloadable(t *testing.T) *reloadable {
 	t.Helper()
-	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &observed.Log{}, level: new(slog.LevelVar)}
+	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &logtest.Log{}, level: new(slog.LevelVar)}
 	r.write("")
 	s := DefaultSettings()
 	set := settings.New("relay", "RINGWAY")
@@ -50,7 +50,7 @@ func newReloadable(t *testing.T) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: r.level})
+	cfg.Running = process.NewRunning(process.RunningConfig{Set: set, Load: load, Level: r.level})
 	if r.Relay, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,8 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		want  string // as JSON
 	}{
 		"domain":          {"domain: example.org", func(c Requests) any { return c.Domain }, `"example.org"`},
-		"routes":          {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Service":"b"}]`},
+		"routes":          {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Headers":null,"Service":"b"}]`},
+		"blocks":          {"blocks: [{caller: alice, service: b}]", func(c Requests) any { return c.Blocks }, `[{"Caller":"alice","Service":"b","Until":"0001-01-01T00:00:00Z","Reason":""}]`},
 		"key-source":      {"key-source: [\"billing=cookie:sid;caller\"]", func(c Requests) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
 		"request-timeout": {"request-timeout: 7s", func(c Requests) any { return c.Timeout.String() }, `"7s"`},
 		"attempt-timeout": {"attempt-timeout: 2s", func(c Requests) any { return c.AttemptTimeout.String() }, `"2s"`},

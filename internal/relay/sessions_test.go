@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -139,7 +139,7 @@ func TestTunnelsAndStreamsOutliveTheDrainOfRequestsAndEndOneAfterTheOther(t *tes
 	if strings.Contains(r.log.String(), "requests were still in flight") {
 		t.Error("the log says that requests were cut")
 	}
-	if n := observed.Series(t, r.cfg.Registry, "ringway_relay_sessions_ended_total")[""]; n != 5 {
+	if n := logtest.Series(t, r.cfg.Registry, "ringway_relay_sessions_ended_total")[""]; n != 5 {
 		t.Errorf("%v sessions are counted", n)
 	}
 }
@@ -272,7 +272,7 @@ func TestAStopThatWaitsForSessionsEndsWithTheLastOfThem(t *testing.T) {
 
 func TestSessionsHaveAtLeastTheTimeOfRequests(t *testing.T) {
 	for _, c := range []struct{ requests, sessions, want time.Duration }{
-		{30 * time.Second, 0, node.DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
+		{30 * time.Second, 0, process.DefaultSessionDrain}, {10 * time.Minute, 0, 10 * time.Minute},
 		{30 * time.Second, time.Minute, time.Minute}, {time.Minute, time.Minute, time.Minute}, {time.Minute, time.Second, 0},
 	} {
 		s, err := load(t, "--drain-timeout", fmt.Sprint(c.requests), "--session-drain-timeout", fmt.Sprint(c.sessions))

@@ -2,32 +2,32 @@ package relay
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/relay/termination"
+	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/tracing"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
 // Settings are the settings of a relay.
 type Settings struct {
-	node.Settings
+	process.Settings
 	IngressAddrs []string // --ingress-addr
 	PeerAddr     string
 	TCP          tcpSettings
@@ -37,23 +37,25 @@ type Settings struct {
 	IngressClientClaims             following // --ingress-client-claims
 
 	// Fields of the Config of the same name.
-	Plans      routing.PlanConfig // but Skip
+	Plans      routing.PlanSettings // but Skip
 	Links      routing.LinkConfig
 	Selection  selection.Config
-	Forwarding pool.Config
+	Forwarding relaypool.Config
 	Upstream   upstream.Config
 	Tracing    tracing.Config
 	Requests   Requests // but what the fields below determine, and DrainTimeout
 
-	PlanFromFleet                         following // --plan-from-fleet
-	SkipRelays                            []string
-	Strategies, KeySource, SessionCookies []string // --selection, --key-source, --session-cookie
-	Policies                              policySettings
+	PlanFromFleet  following // --plan-from-fleet
+	SkipRelays     settings.List[map[string][]string]
+	Strategies     settings.List[map[string]strategy.Spec] // --selection
+	KeySource      settings.List[ingress.Keys]
+	SessionCookies settings.List[map[string]string] // --session-cookie
+	Policies       policySettings
 
 	AttemptTimeout       attemptTime
 	MaxInFlightPerClient clientShare
-	TrustedProxies       []string
-	ProxyProtocolFrom    []string
+	TrustedProxies       settings.List[[]netip.Prefix]
+	ProxyProtocolFrom    settings.List[[]netip.Prefix]
 
 	ProgressTimeout time.Duration
 	Clients         ClientConfig
@@ -68,21 +70,30 @@ type Settings struct {
 	MaxServices, NewServicesPerMinute int
 	RequireServiceNames               bool
 	AllowClearText                    []string
-	ServiceServerNames                []string // --service-server-name
+	ServiceServerNames                settings.List[map[string]string] // --service-server-name
 }
 
 // DefaultSettings returns the settings of a relay on this host.
 func DefaultSettings() Settings {
 	return Settings{
-		Settings:             node.DefaultSettings(identity.RoleRelay),
-		IngressAddrs:         []string{"127.0.0.1:" + node.IngressPort},
-		PeerAddr:             "127.0.0.1:" + node.PeerPort,
+		Settings:             process.DefaultSettings(identity.RoleRelay),
+		IngressAddrs:         []string{"127.0.0.1:" + process.IngressPort},
+		PeerAddr:             "127.0.0.1:" + process.PeerPort,
 		PlanFromFleet:        followAuto,
 		IngressClientClaims:  followAuto,
-		Plans:                routing.DefaultPlanConfig(),
+		TCP:                  newTCPSettings(),
+		SkipRelays:           settings.NewList(parseSkips),
+		Strategies:           settings.NewList(parseSelection),
+		KeySource:            settings.NewList(parseKeySources),
+		SessionCookies:       settings.NewList(parseSessionCookies),
+		ServiceServerNames:   settings.NewList(parseServerNames),
+		Policies:             newPolicySettings(),
+		TrustedProxies:       settings.NewList(parseNetworks),
+		ProxyProtocolFrom:    settings.NewList(parseNetworks),
+		Plans:                routing.DefaultPlanSettings(),
 		Links:                routing.DefaultLinks(),
 		Selection:            selection.DefaultConfig(),
-		Forwarding:           pool.DefaultConfig(),
+		Forwarding:           relaypool.DefaultConfig(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
 		Requests:             Requests{Requests: defaultRequests()},
@@ -109,8 +120,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	s.Settings.Declare(set)
 	settings.Enum(set, &s.Role, settings.Spec{Name: "role", Group: "Identity", Usage: "relay, or gate for a relay that only forwards to relays"},
 		identity.RoleRelay, identity.RoleGate)
-	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT, where ;cert=FILE;key=FILE (may be repeated) and ;client-ca=FILE (;client-ca= for none) replace --ingress-tls-cert, --ingress-tls-key and --ingress-client-ca; port 0 is a free one; may be repeated"})
-	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
+	settings.Strings(set, &s.IngressAddrs, settings.Spec{Name: "ingress-addr", Short: "address for clients; repeatable", Group: network, Placeholder: "[tls://]IP:PORT", Usage: "address for requests of clients, in clear text, or with TLS as tls://IP:PORT, where ;cert=FILE;key=FILE (may be repeated) and ;client-ca=FILE (;client-ca= for none) replace --ingress-tls-cert, --ingress-tls-key and --ingress-client-ca; port 0 is a free one; may be repeated"})
+	settings.Address(set, &s.PeerAddr, settings.Spec{Name: "peer-addr", Short: "address for other relays", Group: network, Placeholder: "IP:PORT", Usage: "address for requests that other relays forward"})
 	s.TCP.declare(set)
 
 	settings.Custom(set, &s.Plans.Version, settings.Spec{Name: "plan-version", Group: plan, Reloadable: true, Placeholder: "NUMBER", Usage: "version of the settings of the plan, from here to --skip-relay: all relays plan with those of the highest version that one of them has, so a higher number on one relay and a reload of it changes the fleet; 0 is no version: they apply to this relay only"}, planVersions)
@@ -124,18 +135,19 @@ func (s *Settings) Declare(set *settings.Set) {
 		affinity.Projection, affinity.Rendezvous)
 	settings.Int(set, &s.Plans.PeersPerTier, settings.Spec{Name: "min-peers-per-tier", Group: plan, Reloadable: true, Usage: "workers of its own datacenter below which a relay also connects to those of its region, and then to all, and relays near it below which it, or a gate, also forwards to those farther away"}, settings.AtLeast(1))
 	settings.Float(set, &s.Plans.ZoneSlack, settings.Spec{Name: "zone-slack", Group: plan, Reloadable: true, Usage: "how much more than the mean load the workers of a zone (a datacenter) may get from its own relays before these send the rest to other zones; 1 for the same load everywhere"}, settings.Between(1.0, affinity.MaxZoneSlack))
-	settings.Strings(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Reloadable: true, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; may be repeated"})
+	settings.Parsed(set, &s.SkipRelays, settings.Spec{Name: "skip-relay", Group: plan, Reloadable: true, Placeholder: "SERVICE=RELAY", Usage: "relay that must not serve a service; may be repeated"})
 	settings.Custom(set, &s.PlanFromFleet, settings.Spec{Name: "plan-from-fleet", Group: plan, Reloadable: true, Placeholder: "auto|true|false", Usage: "whether settings of the plan with a higher version, which another relay states, replace those of this relay; auto is true with certificates or where gossip is on loopback"}, followings)
 	settings.Int(set, &s.Links.Slack, settings.Spec{Name: "peer-slack", Group: plan, Usage: "places outside the range within which an open connection to a worker is kept; not for a gate"}, settings.AtLeast(0))
 	settings.Duration(set, &s.Links.DrainDelay, settings.Spec{Name: "peer-drain-delay", Group: plan, Usage: "time for which a connection to a worker that is not needed any more stays open; longer than the relays need to agree; not for a gate"}, settings.AtLeast(time.Duration(0)))
 	settings.Duration(set, &s.Links.Grace, settings.Spec{Name: "member-grace", Group: plan, Usage: "time for which a relay or worker that vanished keeps its place, so that a restart moves no connection"}, settings.AtLeast(time.Duration(0)))
 
-	settings.String(set, &s.Requests.Domain, settings.Spec{Name: "domain", Group: requests, Reloadable: true, Usage: "domain whose first label names the service: billing.<domain>; with . a host without a dot is the name"},
+	settings.String(set, &s.Requests.Domain, settings.Spec{Name: "domain", Short: "domain whose first label names the service: hello.DOMAIN", Group: requests, Reloadable: true, Usage: "domain whose first label names the service: billing.<domain>; with . a host without a dot is the name"},
 		settings.Rule[string]{Allowed: "a domain without scheme and port, such as example.com, or .", Holds: func(domain string) bool { return ingress.CheckDomain(domain) == nil }})
-	settings.Section(set, &s.Requests.Routes, settings.Spec{Name: "routes", Group: requests, Reloadable: true, Usage: "list of {host, path_prefix, service}; the most specific that matches names the service"}, ingress.CheckRoutes)
-	settings.Strings(set, &s.Strategies, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, in place of the advertised one, or of all services that advertise none (p2c without it); use the same value on all relays; may be repeated"})
-	settings.Strings(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the name in the client's certificate, its address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); use the same value on all relays; may be repeated"})
-	settings.Strings(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key, in place of the one that its workers advertise; SERVICE= is no cookie; all relays that serve the service connect to all of its workers; use the same value on all relays; may be repeated"})
+	settings.Section(set, &s.Requests.Routes, settings.Spec{Name: "routes", Group: requests, Reloadable: true, Usage: "list of {host, path_prefix, headers, service}; the most specific that matches names the service"}, ingress.CheckRoutes)
+	settings.Section(set, &s.Requests.Blocks, settings.Spec{Name: "blocks", Group: requests, Reloadable: true, Usage: "list of {caller, service, until, reason}: requests of this caller (the name in its certificate, its address, or what a trusted proxy names) to this service are refused until this time; * for one of the two is all"}, ingress.CheckBlocks)
+	settings.Parsed(set, &s.Strategies, settings.Spec{Name: "selection", Group: requests, Placeholder: "[SERVICE=]STRATEGY", Usage: "strategy that picks the worker for a request, such as stable, slots;vnodes=16 or ordered;preferred=w2,w1: of one service, in place of the advertised one, or of all services that advertise none (p2c without it); use the same value on all relays; may be repeated"})
+	settings.Parsed(set, &s.KeySource, settings.Spec{Name: "key-source", Group: requests, Reloadable: true, Placeholder: "[SERVICE=]SOURCE", Usage: "where the key of a client's request is, for the strategies that go by it: header:NAME, cookie:NAME, query:NAME or caller (the name in the client's certificate, its address, or what a trusted proxy names), the first of several that the request has, as in cookie:sid;caller: of one service, or of all that have none of their own (header:Ringway-Key without it); use the same value on all relays; may be repeated"})
+	settings.Parsed(set, &s.SessionCookies, settings.Spec{Name: "session-cookie", Group: requests, Placeholder: "SERVICE=NAME", Usage: "name of the cookie by which the requests of one client to a service stay at one worker, signed with the shared key, in place of the one that its workers advertise; SERVICE= is no cookie; all relays that serve the service connect to all of its workers; use the same value on all relays; may be repeated"})
 	settings.Duration(set, &s.Requests.Timeout, settings.Spec{Name: "request-timeout", Group: requests, Reloadable: true, Usage: "time until the answer to a request must begin, all attempts together, counted from the last byte of the client's body, and not while a client keeps a stream of HTTP/2 of unknown length open, as streaming calls of gRPC do; a client's Ringway-Timeout (milliseconds) or grpc-timeout header shortens it"}, settings.Above(time.Duration(0)))
 	settings.Custom(set, &s.AttemptTimeout, settings.Spec{Name: "attempt-timeout", Group: requests, Reloadable: true, Placeholder: "TIME|N%", Usage: "time for one attempt of a request that may be repeated, after which another endpoint is tried, as a duration or a percentage of request-timeout; an attempt after the first has at most half of what is left of request-timeout; the last attempt, and a request that may not be repeated, has all of that; 0 gives it to all"}, attemptTimes)
 	s.Policies.declare(set, requests)
@@ -151,8 +163,8 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.Clients.MaxHead, settings.Spec{Name: "max-request-head", Group: requests, Placeholder: "BYTES", Usage: "size of the head of a request; a larger one is answered with 431; what workers accept may be less"}, settings.Between(4<<10, 1<<20))
 	settings.Int(set, &s.Clients.MaxStreams, settings.Spec{Name: "max-client-streams", Group: requests, Usage: "requests in flight on one HTTP/2 connection of a client"}, settings.Between(1, 10_000))
 	settings.Strings(set, &s.Requests.OnlyServices, settings.Spec{Name: "ingress-service", Group: requests, Reloadable: true, Placeholder: "SERVICE", Usage: "service that clients of this relay may reach; without any, all services; may be repeated"}, settings.Rule[string]{Allowed: "names of services", Holds: func(name string) bool { return affinity.ValidateService(name) == nil }})
-	settings.Strings(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
-	settings.Strings(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the addresses for clients: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed, or a part of a TCP session; may be repeated"}, proxyNetwork)
+	settings.Parsed(set, &s.TrustedProxies, settings.Spec{Name: "trusted-proxy", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of proxies in front of the relay whose X-Forwarded-*, Forwarded, X-Real-IP and Ringway-Caller headers are believed; those of other clients are replaced or dropped; may be repeated"}, proxyNetwork)
+	settings.Parsed(set, &s.ProxyProtocolFrom, settings.Spec{Name: "proxy-protocol-from", Group: requests, Reloadable: true, Placeholder: "CIDR", Usage: "network of load balancers that pass TCP connections on to the addresses for clients: each of their connections must begin with a header of the PROXY protocol, version 1 or 2, whose source is the client's address; a header from elsewhere is malformed, or a part of a TCP session; may be repeated"}, proxyNetwork)
 	s.DeclareDrain(set, requests, "when the relay stops", true)
 	settings.Bool(set, &s.Requests.ExposeRouteHeaders, settings.Spec{Name: "expose-route-headers", Group: requests, Reloadable: true, Usage: "report relay, endpoint and attempts to clients in answer headers, and in the relay's own error answers the attempts and their errors"})
 	settings.Bool(set, &s.Requests.Via, settings.Spec{Name: "via", Group: requests, Reloadable: true, Usage: "add the version of HTTP and the ID of this relay to the Via header of requests, as RFC 9110 asks of gateways; services may react to it: nginx does not compress answers to such requests"})
@@ -182,7 +194,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "file with the shared key, such as a mounted secret; it may appear later"})
 	settings.Strings(set, &s.AllowClearText, settings.Spec{Name: "allow-clear-text", Group: security, Placeholder: "SERVICE",
 		Usage: "service to which a relay with a certificate also sends requests in clear text, where its workers have no sidecar; not for a gate; may be repeated"})
-	settings.Strings(set, &s.ServiceServerNames, settings.Spec{Name: "service-server-name", Group: security, Placeholder: "[SERVICE=]NAME",
+	settings.Parsed(set, &s.ServiceServerNames, settings.Spec{Name: "service-server-name", Group: security, Placeholder: "[SERVICE=]NAME",
 		Usage: "what the certificate of a service with protocol=h2 must be for where its workers have no sidecar, of one service or of all others, in place of the host that the worker advertises; not for a gate; may be repeated"})
 	settings.Int(set, &s.MaxServices, settings.Spec{Name: "max-services", Group: security,
 		Usage: "most service names that this member accepts; those it knows stay, more are refused; use the same value on all relays"}, settings.AtLeast(1))
@@ -210,15 +222,6 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(s.checkIngress)
 	set.Check(s.checkSessions)
 	set.Check(func() []settings.Problem {
-		var problems []settings.Problem
-		for _, text := range s.SkipRelays {
-			if service, relay, ok := strings.Cut(text, "="); !ok || relay == "" || affinity.ValidateService(service) != nil {
-				problems = append(problems, settings.Problem{Setting: "skip-relay", Value: text, Reason: "not a service and a relay", Allowed: "SERVICE=RELAY"})
-			}
-		}
-		return problems
-	})
-	set.Check(func() []settings.Problem {
 		if k, m := s.Plans.RelaysPerService, s.Plans.Minimums.PeersPerWorker; k != 0 && k < m {
 			return []settings.Problem{{
 				Setting: "relays-per-service", Related: []string{"min-peers-per-worker"},
@@ -229,17 +232,26 @@ func (s *Settings) Declare(set *settings.Set) {
 		return nil
 	})
 	set.Check(s.checkPlan)
-	set.Check(func() []settings.Problem { _, problems := parseServerNames(s.ServiceServerNames); return problems })
-	set.Check(func() []settings.Problem { _, problems := parseSelection(s.Strategies); return problems })
-	set.Check(func() []settings.Problem { _, problems := parseKeySources(s.KeySource); return problems })
+	set.Warn(s.routesOfOtherCase)
 	set.Check(func() []settings.Problem { return s.checkGate(set) })
-	set.Check(func() []settings.Problem { _, problems := parseSessionCookies(s.SessionCookies); return problems })
+}
+
+// routesOfOtherCase warns of routes whose services differ only in case.
+func (s *Settings) routesOfOtherCase() (warnings []string) {
+	var names []string
+	for _, route := range s.Requests.Routes {
+		names = append(names, route.Service)
+	}
+	for _, pair := range settings.OtherCase(names) {
+		warnings = append(warnings, fmt.Sprintf("routes: the services %s and %s differ only in case: they are two services", pair[0], pair[1]))
+	}
+	return warnings
 }
 
 // plans returns Plans with what other fields of the settings determine.
-func (s *Settings) plans() routing.PlanConfig {
+func (s *Settings) plans() routing.PlanSettings {
 	plans := s.Plans
-	plans.Skip = s.skip()
+	plans.Skip = s.SkipRelays.Value
 	return plans
 }
 
@@ -249,7 +261,7 @@ func (s *Settings) plansFromFleet() bool {
 	if s.PlanFromFleet != followAuto {
 		return s.PlanFromFleet == followYes
 	}
-	a, err := node.ListenAddr(s.GossipAddr)
+	a, err := process.ListenAddr(s.GossipAddr)
 	return s.TLSCert != "" || err == nil && a.Addr().IsLoopback()
 }
 
@@ -263,52 +275,6 @@ func (s *Settings) checkPlan() []settings.Problem {
 		return []settings.Problem{{Setting: "plan-version", Related: planSettings, Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
 	}
 	return nil
-}
-
-// planSettings are the settings that plan-version covers.
-var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}
-
-// following is whether something applies, or depends on the fleet.
-type following string
-
-const (
-	followAuto following = "auto"
-	followYes  following = "true"
-	followNo   following = "false"
-)
-
-var followings = settings.Kind[following]{
-	Name: "string", Want: "auto, true or false",
-	Parse: func(text string) (following, error) {
-		f := following(strings.TrimSpace(text))
-		if f != followAuto && f != followYes && f != followNo {
-			return "", errors.New("neither auto nor true nor false")
-		}
-		return f, nil
-	},
-	Format: func(f following) string { return string(f) },
-}
-
-var planVersions = settings.Kind[uint64]{
-	Name: "int", Want: fmt.Sprintf("a whole number, 0 to %d", uint64(routing.MaxPlanVersion)),
-	Parse: func(text string) (uint64, error) {
-		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-		if err != nil || n > routing.MaxPlanVersion {
-			return 0, errors.New("no version")
-		}
-		return n, nil
-	},
-	Format: func(n uint64) string { return strconv.FormatUint(n, 10) },
-}
-
-// skip returns SkipRelays by service.
-func (s *Settings) skip() map[string][]string {
-	out := map[string][]string{}
-	for _, text := range s.SkipRelays {
-		service, relay, _ := strings.Cut(text, "=")
-		out[service] = append(out[service], relay)
-	}
-	return out
 }
 
 // rules returns the rules of every member, with a relay's own bounds.
@@ -325,18 +291,10 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	if err != nil {
 		return Config{}, err
 	}
-	strategies, problems := parseSelection(s.Strategies)
-	cookies, more := parseSessionCookies(s.SessionCookies)
-	if problems = append(problems, more...); len(problems) > 0 {
+	// Load has reported them, but a program may have set the lists itself.
+	problems := slices.Concat(s.SkipRelays.Problems(), s.Strategies.Problems(), s.KeySource.Problems(), s.SessionCookies.Problems(), s.ServiceServerNames.Problems(), s.Policies.Flags.Problems(), s.TCP.problems())
+	if len(problems) > 0 {
 		return Config{}, settings.Problems(problems)
-	}
-	listeners, more := s.TCP.listeners()
-	if len(more) > 0 {
-		return Config{}, settings.Problems(more)
-	}
-	names, more := parseServerNames(s.ServiceServerNames)
-	if len(more) > 0 {
-		return Config{}, settings.Problems(more)
 	}
 	roots, err := s.ServiceRoots()
 	if err != nil {
@@ -345,12 +303,12 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 	cfg := Config{
 		Membership:   members,
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
-		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, IngressClientClaims: s.IngressClientClaims, TCP: listeners,
+		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, IngressClientClaims: s.IngressClientClaims, TCP: s.TCP.listeners(),
 		Plans: s.plans(), PlansFromFleet: s.plansFromFleet(),
 		Links:     s.Links,
-		Choosing:  routing.ChoosingConfig{Strategies: strategies, SessionCookies: cookies},
+		Choosing:  routing.ChoosingConfig{Strategies: s.Strategies.Value, SessionCookies: s.SessionCookies.Value},
 		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
-		Rules: s.rules(), AllowClearText: s.AllowClearText, ServiceTLS: routing.ServiceTLSConfig{Roots: roots, Names: names},
+		Rules: s.rules(), AllowClearText: s.AllowClearText, ServiceTLS: routing.ServiceTLSConfig{Roots: roots, Names: s.ServiceServerNames.Value},
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,
 		Clients:         s.Clients,
@@ -365,10 +323,10 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 }
 
 // ingressTLS returns the pairs of certificates and keys.
-func (s *Settings) ingressTLS() []termination.Pair {
-	var pairs []termination.Pair
+func (s *Settings) ingressTLS() []clienttls.Pair {
+	var pairs []clienttls.Pair
 	for i := range min(len(s.IngressTLSCerts), len(s.IngressTLSKeys)) { // the settings were checked when they were loaded
-		pairs = append(pairs, termination.Pair{Certificate: s.IngressTLSCerts[i], Key: s.IngressTLSKeys[i]})
+		pairs = append(pairs, clienttls.Pair{Certificate: s.IngressTLSCerts[i], Key: s.IngressTLSKeys[i]})
 	}
 	return pairs
 }
@@ -381,79 +339,11 @@ func (s *Settings) reloaded() Reloaded {
 // requests returns Requests with the fields that other fields of the settings determine.
 func (s *Settings) requests() Requests {
 	r := s.Requests
-	r.Keys, _ = parseKeySources(s.KeySource) // the settings were checked when they were loaded
+	r.Keys = s.KeySource.Value
 	r.AttemptTimeout, r.AttemptShare = s.AttemptTimeout.of(r.Timeout), float64(s.AttemptTimeout.percent)/100
-	r.Policies, _ = s.Policies.parse()
+	r.Policies = s.Policies.policies()
 	r.MaxInFlightPerClient = s.MaxInFlightPerClient.of(r.MaxInFlight)
-	r.TrustedProxies, r.ProxyProtocolFrom = networks(s.TrustedProxies), networks(s.ProxyProtocolFrom)
+	r.TrustedProxies, r.ProxyProtocolFrom = s.TrustedProxies.Value, s.ProxyProtocolFrom.Value
 	r.DrainTimeout, r.SessionDrainTimeout = s.DrainTimeout, s.SessionDrain()
 	return r
-}
-
-// attemptTime is how long one attempt may take: a duration, or a percentage of the time of
-// the request. Zero means no separate limit.
-type attemptTime struct {
-	fixed   time.Duration
-	percent int
-}
-
-// of returns the time for this time of a request.
-func (a attemptTime) of(request time.Duration) time.Duration {
-	if a.percent > 0 {
-		return time.Duration(float64(request) * float64(a.percent) / 100)
-	}
-	return a.fixed
-}
-
-// relayCounts reads how many relays serve a service; 0 is the automatic number.
-var relayCounts = settings.Kind[int]{
-	Name: "int", Want: leastRelays,
-	Parse: func(text string) (int, error) {
-		if text = strings.TrimSpace(text); text == autoCount {
-			return 0, nil
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < affinity.LeastPeersPerWorker {
-			return 0, errors.New("not " + leastRelays + ": a worker with fewer relays does not survive the loss of one while another restarts")
-		}
-		return n, nil
-	},
-	Format: formatCount,
-}
-
-const autoCount = "auto"
-
-// leastRelays describes the numbers of relays that serve a service.
-var leastRelays = fmt.Sprintf("auto, or a whole number of %d or more", affinity.LeastPeersPerWorker)
-
-func formatCount(n int) string {
-	if n == 0 {
-		return autoCount
-	}
-	return strconv.Itoa(n)
-}
-
-var attemptTimes = settings.Kind[attemptTime]{
-	Name: "time", Want: "a duration such as 500ms or 10s, or a percentage of request-timeout such as 33%; 0 for no limit",
-	Parse: func(text string) (attemptTime, error) {
-		text = strings.TrimSpace(text)
-		if digits, ok := strings.CutSuffix(text, "%"); ok {
-			n, err := strconv.Atoi(digits)
-			if err != nil || n < 1 || n > 100 {
-				return attemptTime{}, errors.New("not from 1% to 100%")
-			}
-			return attemptTime{percent: n}, nil
-		}
-		fixed, err := time.ParseDuration(text)
-		if err != nil || fixed < 0 {
-			return attemptTime{}, errors.New("neither a duration nor a percentage")
-		}
-		return attemptTime{fixed: fixed}, nil
-	},
-	Format: func(a attemptTime) string {
-		if a.percent > 0 {
-			return strconv.Itoa(a.percent) + "%"
-		}
-		return a.fixed.String()
-	},
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -43,7 +43,7 @@ func configured(t *testing.T, args ...string) Config {
 
 // workerRig is a range of four with a clock of its own.
 type workerRig struct {
-	*selection.Balancer
+	*selection.Balancer[struct{}]
 	t         *testing.T
 	now       selection.Instant
 	evictions map[selection.EvictionCause]int
@@ -56,7 +56,7 @@ func newWorkers(t *testing.T, cfg Config) *workerRig {
 	c.Rand = rand.New(rand.NewPCG(1, 2)).Uint64
 	c.OnEvict = func(cause selection.EvictionCause) { w.evictions[cause]++ }
 	var err error
-	if w.Balancer, err = selection.NewBalancer(c); err != nil {
+	if w.Balancer, err = selection.NewBalancer[struct{}](c); err != nil {
 		t.Fatal(err)
 	}
 	w.join(4)
@@ -67,9 +67,9 @@ func newWorkers(t *testing.T, cfg Config) *workerRig {
 // join makes the range w0 to the one before wn.
 func (w *workerRig) join(n int) {
 	w.t.Helper()
-	var endpoints []selection.Endpoint
+	var endpoints []selection.Endpoint[struct{}]
 	for i := range n {
-		endpoints = append(endpoints, selection.Endpoint{ID: fmt.Sprint("w", i), Weight: 1})
+		endpoints = append(endpoints, selection.Endpoint[struct{}]{ID: fmt.Sprint("w", i), Weight: 1})
 	}
 	if err := w.Update(endpoints, w.now); err != nil {
 		w.t.Fatal(err)
@@ -88,7 +88,7 @@ func (w *workerRig) request(id string, took time.Duration, o selection.Outcome) 
 		w.t.Fatal(err)
 	}
 	w.now += selection.Instant(took)
-	w.Done(p, w.now, o)
+	w.Done(p, w.now, selection.Result{Outcome: o})
 }
 
 // all has every worker answer n requests.
@@ -103,7 +103,7 @@ func (w *workerRig) first() selection.EndpointStats { return w.Stats(w.now)[0] }
 // relayRig is the relays that a gate forwards to, over connections that open immediately.
 // It needs a bubble.
 type relayRig struct {
-	*pool.Pool[noConn]
+	*relaypool.Pool[noConn]
 	t     *testing.T
 	stale atomic.Int64
 }
@@ -119,9 +119,9 @@ func newRelays(t *testing.T, cfg Config, n int) *relayRig {
 	c.Rand = rand.New(rand.NewPCG(1, 2)).Uint64
 	r := &relayRig{t: t}
 	var err error
-	r.Pool, err = pool.New(c, func(context.Context, pool.Peer, func(error)) (noConn, error) { return noConn{}, nil }, pool.Observer{
-		OnEvent: func(e pool.Event) {
-			if e.Reason == pool.Stale {
+	r.Pool, err = relaypool.New(c, func(context.Context, relaypool.Peer, func(error)) (noConn, error) { return noConn{}, nil }, relaypool.Observer{
+		OnEvent: func(e relaypool.Event) {
+			if e.Reason == relaypool.Stale {
 				r.stale.Add(1)
 			}
 		},
@@ -129,9 +129,9 @@ func newRelays(t *testing.T, cfg Config, n int) *relayRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var peers []pool.Peer
+	var peers []relaypool.Peer
 	for i := range n {
-		p := pool.Peer{ID: fmt.Sprint("r", i), Address: fmt.Sprintf("10.0.0.%d:7411", i), Datacenter: "ber-2", Region: "eu"}
+		p := relaypool.Peer{ID: fmt.Sprint("r", i), Address: fmt.Sprintf("10.0.0.%d:7411", i), Datacenter: "ber-2", Region: "eu"}
 		if i < 7 {
 			p.Datacenter = "ber-1"
 		}
@@ -158,7 +158,7 @@ func (r *relayRig) wait(d time.Duration) {
 func (r *relayRig) request(id string, took time.Duration, o selection.Outcome) {
 	r.t.Helper()
 	s := r.Status()
-	lease, err := r.Acquire(r.t.Context(), pool.Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })})
+	lease, err := r.Acquire(r.t.Context(), relaypool.Request{Exclude: slices.DeleteFunc(slices.Concat(s.Primaries, s.Backups), func(other string) bool { return other == id })})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			w.wait(time.Minute)
 			r.request(id, took, selection.Success)
 		}
-		i := slices.IndexFunc(r.Status().Peers, func(p pool.PeerStatus) bool { return p.ID == id })
+		i := slices.IndexFunc(r.Status().Peers, func(p relaypool.PeerStatus) bool { return p.ID == id })
 		return fmt.Sprint(w.first().Latency.Round(time.Millisecond), r.Status().Peers[i].Latency.Round(time.Millisecond))
 	}
 	// failures is how many in a row evict.
@@ -263,7 +263,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			if p.ID() == "w0" {
 				o = selection.Failure
 			}
-			w.Done(p, w.now, o)
+			w.Done(p, w.now, selection.Result{Outcome: o})
 			w.wait(100 * time.Millisecond)
 		}
 		longest := time.Duration(0)
@@ -295,7 +295,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			if p.ID() == "w4" {
 				got++
 			}
-			w.Done(p, w.now, selection.Cancelled)
+			w.Done(p, w.now, selection.Result{Outcome: selection.Cancelled})
 		}
 		return fmt.Sprint(got > 100)
 	}
@@ -359,8 +359,10 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 	set, s := settings.New("relay", "RINGWAY"), DefaultSettings()
 	s.Declare(set)
 	for _, v := range set.Values() {
-		// Those of idle connections are turned on real ones, below.
-		if idle := strings.Contains(v.Name, "idle-connection"); (v.Group == "Endpoints" || v.Group == "Forwarding") && turns[v.Name].see == nil && !idle {
+		// Those of idle connections are turned on real ones, below; the size of an answer's head is
+		// turned in TestTheHeadOfAnAnswerMayBeAsLongAsTheSettingSays.
+		real := strings.Contains(v.Name, "idle-connection") || v.Name == "max-answer-head"
+		if (v.Group == "Endpoints" || v.Group == "Forwarding") && turns[v.Name].see == nil && !real {
 			t.Errorf("%s is not shown to change anything", v.Name)
 		}
 	}
@@ -449,8 +451,8 @@ func TestARelayEvictsAWorkerAfterTheConfiguredNumberOfFailures(t *testing.T) {
 			f := newFleet(t)
 			r := f.relay(func(s *Settings) {
 				s.Selection.ConsecutiveFailures, s.Selection.MaxEviction = after, time.Hour
-				s.Selection.LatencyFactor = 0     // a busy machine evicts none for that
-				s.Strategies = []string{"random"} // so that the broken one gets its share
+				s.Selection.LatencyFactor = 0 // a busy machine evicts none for that
+				s.Strategies.Set("random")    // so that the broken one gets its share
 			})
 			broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				panic(http.ErrAbortHandler) // breaks the connection
@@ -525,6 +527,7 @@ func TestEndpointSettingsAreTakenToTheirBoundsAndNoFurther(t *testing.T) {
 		"slow-start":              {[]string{"0", "1h"}, []string{"-1s", "61m"}},
 		"dial-timeout":            {[]string{"10ms", "10s"}, []string{"0", "9ms", "11s"}},
 		"idle-connection-timeout": {[]string{"1s", "24h"}, []string{"0", "999ms", "25h"}},
+		"max-answer-head":         {[]string{"4096", "1048576"}, []string{"4095", "1048577"}},
 		"max-idle-connections":    {[]string{"1", "10000"}, []string{"0", "10001"}},
 		"forward-candidates":      {[]string{"5", "1000"}, []string{"0", "4", "1001"}},
 		"forward-primaries":       {[]string{"1", "6"}, []string{"0", "7", "41"}},

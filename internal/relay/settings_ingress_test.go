@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/relay/termination"
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -26,7 +26,7 @@ func TestTheAddressesOfTheIngressAreReadInEveryForm(t *testing.T) {
 		"tls://:7443":            {addr: ":7443", secured: true},
 		"tls://:7443;client-ca=": {addr: ":7443", secured: true, clientCA: new(string)},
 		"tls://:7443; cert=a b.crt; key=a.key;key=b.key;cert=b.crt ;client-ca=c=.crt;": {
-			addr: ":7443", secured: true, pairs: []termination.Pair{{Certificate: "a b.crt", Key: "a.key"}, {Certificate: "b.crt", Key: "b.key"}}, clientCA: &ca,
+			addr: ":7443", secured: true, pairs: []clienttls.Pair{{Certificate: "a b.crt", Key: "a.key"}, {Certificate: "b.crt", Key: "b.key"}}, clientCA: &ca,
 		},
 	} {
 		got, err := parseIngressAddr(text)
@@ -90,9 +90,9 @@ func TestAddressesCertificatesAndAuthoritiesOfTheIngressMustFitTogether(t *testi
 }
 
 func TestCheckRefusesTheFilesThatARelayRefuses(t *testing.T) {
-	ca, dir := terminationtest.New(t), t.TempDir()
-	cert, key := ca.Files(filepath.Join(dir, "a"), terminationtest.Certificate{DNS: []string{"a.test"}})
-	_, other := ca.Files(filepath.Join(dir, "b"), terminationtest.Certificate{DNS: []string{"a.test"}})
+	ca, dir := clienttlstest.New(t), t.TempDir()
+	cert, key := ca.Files(filepath.Join(dir, "a"), clienttlstest.Certificate{DNS: []string{"a.test"}})
+	_, other := ca.Files(filepath.Join(dir, "b"), clienttlstest.Certificate{DNS: []string{"a.test"}})
 	authority := ca.WriteTo(filepath.Join(dir, "ca.crt"))
 	for name, c := range map[string]struct {
 		args []string

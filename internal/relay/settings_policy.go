@@ -17,62 +17,67 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/settings"
 )
 
 // policySettings are the operator's policies of services.
 type policySettings struct {
-	Flags []string   // --service-policy
-	File  policyFile // --service-policy-file
+	Flags settings.List[ingress.Policies] // --service-policy
+	File  policyFile                      // --service-policy-file
+}
+
+func newPolicySettings() policySettings {
+	return policySettings{Flags: settings.NewList(parsePolicies), File: policyFile{policies: newPolicies()}}
 }
 
 // policyFile is a file of policies, as it was read when the settings were loaded: a reload
 // applies what was checked.
-type policyFile struct{ path, content string }
+type policyFile struct {
+	path, content string
+	policies      ingress.Policies
+	err           error // joins all problems of the content
+}
 
 // everyService stands for all services in a policyFile. No service can have this name.
 const everyService = "*"
 
 func (p *policySettings) declare(set *settings.Set, group string) {
-	const keys = "request-timeout, attempt-timeout, progress-timeout, slots, and retry, which is never, connect (only what was not sent is repeated), idempotent, or always, for a service only: its requests may run more than once, whatever their method"
-	settings.Strings(set, &p.Flags, settings.Spec{Name: "service-policy", Group: group, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: " + keys + "; may be repeated"})
+	const keys = "request-timeout, attempt-timeout, progress-timeout, slots, canary (VERSION:N%, the share of the requests to a service that its workers of a version get), cookie-domain, cookie-path, cookie-same-site (lax, strict, none) and cookie-lifetime of the session cookie, and retry, which is never, connect (only what was not sent is repeated), idempotent, or always, for a service only: its requests may run more than once, whatever their method"
+	settings.Parsed(set, &p.Flags, settings.Spec{Name: "service-policy", Group: group, Reloadable: true, Placeholder: "[SERVICE=]KEY=VALUE;…", Usage: "limits for the requests to one service, or to all services, in place of those that its workers advertise and of the settings of this group: " + keys + "; may be repeated"})
 	settings.Custom(set, &p.File, settings.Spec{Name: "service-policy-file", Group: group, Reloadable: true, Placeholder: "FILE", Usage: "YAML file of the same limits, as SERVICE: {KEY: VALUE}, with * for all services; --service-policy has precedence, key by key; read again by a reload"},
 		settings.Kind[policyFile]{
 			Name: "string", Want: "a readable file",
 			Parse: func(path string) (policyFile, error) {
 				if path == "" {
-					return policyFile{}, nil
+					return policyFile{policies: newPolicies()}, nil
 				}
 				content, err := os.ReadFile(path)
-				return policyFile{path, string(content)}, err
+				f := policyFile{path: path, content: string(content)}
+				f.policies, f.err = parsePolicyFile(content)
+				return f, err
 			},
 			Format: func(f policyFile) string { return f.path },
 			Mark:   func(f policyFile) string { return f.path + "\x00" + f.content },
 		})
-	set.Check(func() []settings.Problem { _, problems := p.parse(); return problems })
-}
-
-// parse returns the policies. It reports all errors.
-func (p *policySettings) parse() (ingress.Policies, []settings.Problem) {
-	flags, problems := parsePolicies(p.Flags)
-	file, err := p.File.parse()
-	if err != nil {
-		for _, one := range split(err) {
-			problems = append(problems, settings.Problem{Setting: "service-policy-file", Value: p.File.path, Reason: one.Error()})
+	set.Check(func() (problems []settings.Problem) {
+		if p.File.err != nil {
+			for _, one := range split(p.File.err) {
+				problems = append(problems, settings.Problem{Setting: "service-policy-file", Value: p.File.path, Reason: one.Error()})
+			}
 		}
-	}
-	return flags.Or(file), problems
+		return problems
+	})
 }
 
-// parse returns the policies of the file. The error joins all problems.
-func (f policyFile) parse() (ingress.Policies, error) {
+// policies returns those of the flags, and of the file where the flags have none.
+func (p *policySettings) policies() ingress.Policies { return p.Flags.Value.Or(p.File.policies) }
+
+// parsePolicyFile parses the content of a file of policies. The error joins all problems.
+func parsePolicyFile(content []byte) (ingress.Policies, error) {
 	policies := newPolicies()
-	if f.path == "" {
-		return policies, nil
-	}
 	var services map[string]map[string]string
-	if err := yaml.NewDecoder(bytes.NewReader([]byte(f.content))).Decode(&services); errors.Is(err, io.EOF) {
+	if err := yaml.NewDecoder(bytes.NewReader(content)).Decode(&services); errors.Is(err, io.EOF) {
 		return policies, errors.New("the file is empty: write {} for no policy")
 	} else if err != nil {
 		var lines *yaml.TypeError
@@ -108,7 +113,9 @@ func (f policyFile) parse() (ingress.Policies, error) {
 // operatorPolicy is a policy of the operator for one service, or for all.
 type operatorPolicy struct {
 	advertise.Policy
-	slots *int
+	slots  *int
+	canary routing.Canary
+	cookie ingress.CookieAttributes
 }
 
 // set sets the part of a key, for a service or, if that is empty, for all.
@@ -121,12 +128,22 @@ func (p *operatorPolicy) set(service, key, value string) error {
 		}
 		p.slots = new(int(n))
 		return nil
+	case routing.KeyCanary:
+		if service == "" {
+			return errors.New("canary: only for a single service, whose version it is; name it")
+		}
+		var err error
+		p.canary, err = parseCanary(value)
+		return err
 	case "retry":
 		if advertise.Retry(value) == advertise.RetryAlways && service == "" {
 			return errors.New("retry always: only for a single service, whose requests may run more than once; name it")
 		}
 	case advertise.KeySessionCookie: // it changes the plan, which a reload does not
 		return errors.New("session-cookie has a setting of its own: SERVICE=NAME in --session-cookie")
+	}
+	if ok, err := p.cookie.Set(key, value); ok {
+		return err
 	}
 	return p.Policy.Set(key, value)
 }
@@ -135,11 +152,38 @@ func (p *operatorPolicy) addTo(policies *ingress.Policies, service string) {
 	if p.slots != nil {
 		policies.Slots[service] = *p.slots
 	}
+	if p.cookie != (ingress.CookieAttributes{}) {
+		policies.Cookies[service] = p.cookie
+	}
+	if p.canary.Set() {
+		policies.Canaries[service] = p.canary
+	}
 	policies.ByService[service] = p.Policy
 }
 
+// parseCanary parses "2.0:5%".
+func parseCanary(text string) (c routing.Canary, err error) {
+	refuse := func(reason string) (routing.Canary, error) {
+		return routing.Canary{}, fmt.Errorf("canary %.100q: %s: want VERSION:N%%, 0%% to 100%%, such as 2.0:5%%", text, reason)
+	}
+	colon := strings.LastIndexByte(text, ':')
+	if colon < 0 {
+		return refuse("no share")
+	}
+	digits, percent := strings.CutSuffix(text[colon+1:], "%")
+	share, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !percent || strings.ContainsFunc(digits, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }) {
+		return refuse("the share is not a percentage")
+	}
+	c = routing.Canary{Version: text[:colon], Share: share / 100}
+	if err := routing.ValidateCanary(c); err != nil {
+		return refuse(err.Error())
+	}
+	return c, nil
+}
+
 func newPolicies() ingress.Policies {
-	return ingress.Policies{ByService: map[string]advertise.Policy{}, Slots: routing.Slots{}}
+	return ingress.Policies{ByService: map[string]advertise.Policy{}, Slots: routing.Slots{}, Canaries: routing.Canaries{}, Cookies: map[string]ingress.CookieAttributes{}}
 }
 
 // parsePolicies parses --service-policy: "retry=connect", or "billing=request-timeout=5s"
@@ -180,7 +224,8 @@ func parsePolicies(items []string) (ingress.Policies, []settings.Problem) {
 		case len(problems) > before:
 			continue
 		case len(seen) == 0:
-			keys := append(slices.DeleteFunc(advertise.PolicyKeys(), func(key string) bool { return key == advertise.KeySessionCookie }), routing.KeySlots)
+			keys := append(slices.DeleteFunc(advertise.PolicyKeys(), func(key string) bool { return key == advertise.KeySessionCookie }), routing.KeySlots, routing.KeyCanary)
+			keys = append(keys, ingress.CookieAttributeKeys()...)
 			refuse(text, "no policy", strings.Join(keys, "=…, ")+"=…")
 			continue
 		case again[service]:

@@ -10,9 +10,9 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
@@ -203,6 +203,7 @@ func (s *Settings) declareEndpoints(set *settings.Set) {
 	settings.Duration(set, &s.Selection.SlowStart, settings.Spec{Name: "slow-start", Group: endpoints, Usage: "time in which a worker that has joined or come back reaches its full share of the requests; 0 gives it the full share immediately; not for a gate"}, settings.Between(0, time.Hour))
 	settings.Duration(set, &s.Upstream.DialTimeout, settings.Spec{Name: "dial-timeout", Group: endpoints, Usage: "time for opening one connection to a worker or relay, TLS included; with a longer one a request whose endpoint does not answer is tried elsewhere later"}, settings.Between(10*time.Millisecond, 10*time.Second))
 	settings.Duration(set, &s.Upstream.IdleTimeout, settings.Spec{Name: "idle-connection-timeout", Group: endpoints, Usage: "time for which an HTTP/1.1 connection to an endpoint is kept without a request, and half as long again at most; less than the services keep theirs; the last connection to an endpoint stays"}, settings.Between(time.Second, 24*time.Hour))
+	settings.Int(set, &s.Upstream.MaxResponseHeaderBytes, settings.Spec{Name: "max-answer-head", Group: endpoints, Placeholder: "BYTES", Usage: "size of the head of an answer; a larger one fails the attempt; where workers have a sidecar or relays forward, set it there as well"}, settings.Between(upstream.LeastResponseHead, upstream.MostResponseHead))
 	settings.Int(set, &s.Upstream.MaxIdle, settings.Spec{Name: "max-idle-connections", Group: endpoints, Usage: "HTTP/1.1 connections to one endpoint that are kept without a request; more are closed when their requests end"}, settings.Between(1, 10_000))
 
 	settings.Int(set, &s.Forwarding.Candidates, settings.Spec{Name: "forward-candidates", Group: forwarding, Usage: "relays, the best in this relay's own order, out of which those are drawn that it connects to and forwards the requests of one service to; fewer make connections more stable, more spread the load better"}, settings.Between(1, 1000))
@@ -222,7 +223,7 @@ func (s *Settings) declareEndpoints(set *settings.Set) {
 
 // forwarding returns the configuration for the relays to forward to: what is declared once for
 // workers and relays comes from Plans and Selection.
-func (s *Settings) forwarding() pool.Config {
+func (s *Settings) forwarding() relaypool.Config {
 	cfg := s.Forwarding
 	cfg.MinPeersPerTier = s.Plans.PeersPerTier
 	cfg.Alpha, cfg.ConsecutiveFailures, cfg.ErrorRateThreshold = s.Selection.Alpha, s.Selection.ConsecutiveFailures, s.Selection.ErrorRateThreshold

@@ -51,7 +51,7 @@ func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
 			t.Errorf("%q: %v", c.args, err)
 			continue
 		}
-		if got, _ := s.TCP.listeners(); !reflect.DeepEqual(got, c.want) {
+		if got := s.TCP.listeners(); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q: %+v, want %+v", c.args, got, c.want)
 		}
 	}
@@ -72,12 +72,12 @@ func TestATCPAddressThatIsTakenIsAnErrorAtTheStartAndLeavesNothingBound(t *testi
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r1"
 	s.GossipAddr, s.IngressAddrs[0], s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort
-	s.TCP.Ingress = []string{addr + "=a", taken.Addr().String() + "=b"}
+	s.TCP.Ingress.Set(addr+"=a", taken.Addr().String()+"=b")
 	cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for tcp on "+taken.Addr().String()) {
+	if r, err := New(cfg); err == nil || !strings.Contains(err.Error(), "listen for tcp on "+taken.Addr().String()+" (--tcp-ingress)") {
 		t.Errorf("%v, %v", r, err)
 	}
 	again, err := net.Listen("tcp", addr)

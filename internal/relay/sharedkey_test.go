@@ -159,7 +159,7 @@ func TestThePeerListenerAdmitsRelaysOnly(t *testing.T) {
 func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	cookies := func(s *Settings) { s.SessionCookies = []string{"echo=sid"} }
+	cookies := func(s *Settings) { s.SessionCookies.Set("echo=sid") }
 	f.relay(cookies)
 	refusal := "Session key not resolved yet"
 	waits := func(change func(*Settings)) bool {
@@ -184,7 +184,7 @@ func TestARelayWithSessionCookiesIsReadyOnceItHasTheSharedKey(t *testing.T) {
 	}{
 		"cookies":           {cookies, true},
 		"none":              {func(*Settings) {}, false}, // nor because workers may advertise some: a record takes no relay out of rotation
-		"only none":         {func(s *Settings) { s.SessionCookies = []string{"echo="} }, false},
+		"only none":         {func(s *Settings) { s.SessionCookies.Set("echo=") }, false},
 		"cookies at a gate": {func(s *Settings) { cookies(s); s.Role = identity.RoleGate }, false},
 		"a key given":       {func(s *Settings) { cookies(s); s.SharedKey = strings.Repeat("0123456789abcdef", 4) }, false},
 	} {
@@ -202,7 +202,8 @@ func TestASessionCookieOfOneRelayHoldsAtEveryOther(t *testing.T) {
 	f := newFleet(t)
 	for range 5 {
 		f.relay(func(s *Settings) {
-			s.SessionCookies, s.SkipRelays = []string{"echo=sid"}, []string{"echo=r5"}
+			s.SessionCookies.Set("echo=sid")
+			s.SkipRelays.Set("echo=r5")
 			s.Plans.Minimums.PeersPerWorker, s.Plans.Minimums.PeersPerRelay = 3, 1
 		})
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/pool"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/ring"
@@ -35,10 +35,10 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 	now := time.Now()
 	d := statuspage.Document{
 		ID: s.cfg.Membership.ID, Role: string(s.cfg.Membership.Role), Cluster: s.cfg.Membership.Cluster, Environment: s.cfg.Membership.Environment,
-		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: node.Version(), Now: now, Uptime: now.Sub(s.Epoch()),
+		Datacenter: s.cfg.Membership.Datacenter, Region: s.cfg.Membership.Region, Build: process.Version(), Now: now, Uptime: now.Sub(s.Epoch()),
 		ServicesChecksum: fmt.Sprintf("%016x", s.Catalogue.View().Checksum()), InFlight: s.InFlight(),
 	}
-	snapshot := s.members.Snapshot()
+	snapshot := s.Fleet.Snapshot()
 	if snapshot != nil {
 		d.MembersChecksum = fmt.Sprintf("%016x", snapshot.Checksum())
 		d.Members = api.ListMembers(api.Members{Members: snapshot.Members()}, snapshot.Departures())
@@ -128,11 +128,11 @@ func roleSentence(s *routing.Service, route *routing.Route) string {
 func peerState(p api.Peer, t *routing.Target) statuspage.PeerState {
 	if t == nil {
 		switch p.State {
-		case pool.Primary.String():
+		case relaypool.Primary.String():
 			return statuspage.Active
-		case pool.Backup.String():
+		case relaypool.Backup.String():
 			return statuspage.Backup
-		case string(pool.Out):
+		case string(relaypool.Out):
 			return statuspage.Evicted
 		}
 		return statuspage.Candidate

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership"
 )
 
 // notices returns what an operator needs to know first, the worst first.
-func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []node.Reason) []statuspage.Notice {
+func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.Service, f *statuspage.Focus, reasons []process.Reason) []statuspage.Notice {
 	var problems, warnings, notes []statuspage.Notice
 	for _, reason := range reasons {
 		problems = append(problems, readinessNotice(reason))
@@ -28,6 +28,11 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 			Text:   "Another live process had the id of this relay: seen " + timesText(s.members.RivalsSeen()) + " since the start. It is gone.",
 			Remedy: "Give each process an --id of its own, so that it does not come back.",
 		})
+	}
+	if len(reasons) == 0 { // otherwise they are among the reasons
+		for _, reason := range s.limits() {
+			problems = append(problems, readinessNotice(reason))
+		}
 	}
 	if n := len(s.members.Unproven()); n > 0 {
 		problems = append(problems, statuspage.Notice{
@@ -74,22 +79,24 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 }
 
 // readinessNotice adds the remedy to a reason of Reasons.
-func readinessNotice(reason node.Reason) statuspage.Notice {
+func readinessNotice(reason process.Reason) statuspage.Notice {
 	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
 	switch reason.Code {
-	case node.Stopping:
+	case process.Stopping:
 		n.Remedy = "It finishes the requests in flight, then it exits."
-	case node.Draining:
+	case process.Draining:
 		n.Remedy, n.Runbook = "`relay undrain` takes it back.", "drain-forgotten"
-	case node.NotJoined:
+	case process.NotJoined:
 		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
-	case node.NotSettled, node.NotListening:
+	case process.NotSettled, process.NotListening:
 		n.Remedy = "It takes a few seconds after a start."
-	case node.NothingReached:
+	case process.NothingReached:
 		n.Remedy, n.Runbook = "Check the network between this relay and their addresses; it is ready again once one is reached.", "relay-not-ready"
-	case node.Stalled:
+	case process.Stalled:
 		n.Remedy, n.Runbook = "Save `relay debug bundle` for a report, then restart it.", "relay-not-ready"
-	case node.NoSharedKey:
+	case process.LimitReached:
+		n.Remedy, n.Runbook = "Restart the members one after the other with the higher limit; first find out whether the new ones are yours.", "limit-reached"
+	case process.NoSharedKey:
 		n.Remedy, n.Runbook = "It is asked for again by itself; other relays must be reachable on their peer address.", "shared-key-missing"
 	}
 	return n

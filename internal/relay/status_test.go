@@ -15,8 +15,8 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 )
 
@@ -204,8 +204,8 @@ func TestARelayThatIsNotReadyReportsTheReasonAndTheRemedy(t *testing.T) {
 }
 
 func TestEveryReasonForNotBeingReadyHasARemedy(t *testing.T) {
-	for code := node.Stopping; code <= node.NotListening; code++ {
-		if n := readinessNotice(node.Reason{Code: code, Text: "reason"}); n.Remedy == "" || n.Text != "Reason." || n.Severity != statuspage.Problem {
+	for code := process.Stopping; code <= process.NotListening; code++ {
+		if n := readinessNotice(process.Reason{Code: code, Text: "reason"}); n.Remedy == "" || n.Text != "Reason." || n.Severity != statuspage.Problem {
 			t.Errorf("%d: %+v", code, n)
 		}
 	}

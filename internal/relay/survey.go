@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay/check"
-	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/selection"
 )
@@ -91,7 +91,7 @@ const (
 )
 
 func newSurveyor(reg prometheus.Registerer) *surveyor {
-	vec := series.With(reg).CounterVec("ringway_relay_fleet_reports_missing_total", "Reports of other relays that the view of the whole fleet lacks, by reason: unreachable, refused (it answers with an error), invalid (too large, or impossible numbers), older (its version reports no traffic).", "reason")
+	vec := metric.With(reg).CounterVec("ringway_relay_fleet_reports_missing_total", "Reports of other relays that the view of the whole fleet lacks, by reason: unreachable, refused (it answers with an error), invalid (too large, or impossible numbers), older (its version reports no traffic).", "reason")
 	s := &surveyor{missing: map[string]prometheus.Counter{}, wanted: make(chan struct{}, 1)}
 	for _, reason := range []string{reportUnreachable, reportRefused, reportInvalid, reportOlder} {
 		s.missing[reason] = vec.WithLabelValues(reason)
@@ -103,7 +103,7 @@ func newSurveyor(reg prometheus.Registerer) *surveyor {
 // traffic. It takes at most surveyTimeout. With an earlier survey it asks only the ones that
 // answered then.
 func (r *Relay) survey(ctx context.Context, earlier *survey) (*survey, error) {
-	snapshot := r.members.Snapshot()
+	snapshot := r.Fleet.Snapshot()
 	if snapshot == nil {
 		return nil, errors.New("gossip is not started yet")
 	}
@@ -255,7 +255,7 @@ func (w *watched) traffic(service string) *statuspage.Traffic {
 		Callers: slices.Clone(w.callers), AllCallers: len(w.callers),
 	}
 	slices.SortFunc(t.Callers, func(a, b api.TopRow) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), node.Natural(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), process.Natural(a.Name, b.Name))
 	})
 	t.Callers = t.Callers[:min(len(t.Callers), shownCallers)]
 	for _, rows := range [][]api.TopRow{t.Services, t.Workers, t.Callers} {
@@ -267,7 +267,7 @@ func (w *watched) traffic(service string) *statuspage.Traffic {
 // load returns the facts about the traffic of this relay.
 func (r *Relay) load() check.Facts {
 	f := check.Facts{
-		Relay: r.cfg.Membership.ID, Role: string(r.cfg.Membership.Role), Version: node.Version(), Reasons: node.ReasonTexts(r.Reasons()),
+		Relay: r.cfg.Membership.ID, Role: string(r.cfg.Membership.Role), Version: process.Version(), Reasons: process.ReasonTexts(r.Reasons()),
 		Load: &check.Load{UptimeMs: time.Since(r.Epoch()).Milliseconds()},
 	}
 	services := r.Routes.Services()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -111,7 +111,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	if got := fleet.Services[0]; got.Counts != (api.Counts{Requests: 9, Errors: 2, InFlight: 1}) || got.Relays != 3 || got.Workers != 1 || !got.Measured {
 		t.Errorf("%+v", got)
 	}
-	if got := observed.Series(t, r1.cfg.Registry, "ringway_relay_fleet_reports_missing_total")["unreachable"]; got != 1 { // r3, asked once
+	if got := logtest.Series(t, r1.cfg.Registry, "ringway_relay_fleet_reports_missing_total")["unreachable"]; got != 1 { // r3, asked once
 		t.Errorf("%v missing reports are counted", got)
 	}
 
@@ -169,7 +169,7 @@ func TestAReportOfAnotherRelayThatIsImpossibleIsRefusedAndCounted(t *testing.T) 
 			}))
 			defer peer.Close()
 			counted := func() float64 {
-				return observed.Series(t, r.cfg.Registry, "ringway_relay_fleet_reports_missing_total")[c.reason]
+				return logtest.Series(t, r.cfg.Registry, "ringway_relay_fleet_reports_missing_total")[c.reason]
 			}
 			before := counted()
 			one := surveyed{ListedMember: api.ListedMember{Member: membership.Member{ID: "r9", Role: identity.RoleRelay, ForwardAddr: peer.Listener.Addr().String()}}}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/tcp"
 	"github.com/ringway/ringway/internal/relay/proxyprotocol"
 	"github.com/ringway/ringway/internal/settings"
@@ -30,6 +30,14 @@ func (l TCPListener) name() string {
 		return "tls-passthrough"
 	}
 	return "tcp"
+}
+
+// setting is the setting that gives the address.
+func (l TCPListener) setting() string {
+	if l.Service == "" {
+		return "tls-passthrough"
+	}
+	return "tcp-ingress"
 }
 
 // tcpListeners are the listeners of Config.TCP. Like the ingress they open when the relay
@@ -92,14 +100,24 @@ func (t *tcpListeners) shutdown(ctx context.Context) error {
 func freeTCP(listeners []TCPListener) []TCPListener {
 	free := make([]TCPListener, len(listeners))
 	for i, l := range listeners {
-		free[i] = TCPListener{Addr: node.FreeAddr, Service: l.Service}
+		free[i] = TCPListener{Addr: process.FreeAddr, Service: l.Service}
 	}
 	return free
 }
 
 // tcpSettings are the addresses at which clients open TCP sessions.
 type tcpSettings struct {
-	Ingress, Passthrough []string // --tcp-ingress, --tls-passthrough
+	Ingress, Passthrough settings.List[[]tcpItem] // --tcp-ingress, --tls-passthrough
+}
+
+// tcpItem is a listener, with the text that describes it.
+type tcpItem struct {
+	TCPListener
+	setting, text string
+}
+
+func newTCPSettings() tcpSettings {
+	return tcpSettings{settings.NewList(parseTCPIngress), settings.NewList(parsePassthrough)}
 }
 
 const (
@@ -109,55 +127,84 @@ const (
 
 func (t *tcpSettings) declare(set *settings.Set) {
 	const network = "Network"
-	settings.Strings(set, &t.Ingress, settings.Spec{Name: "tcp-ingress", Group: network, Placeholder: "[ADDR:]PORT=SERVICE",
+	settings.Parsed(set, &t.Ingress, settings.Spec{Name: "tcp-ingress", Group: network, Placeholder: "[ADDR:]PORT=SERVICE",
 		Usage: "address at which each connection of a client becomes a TCP session with a worker of the service, which must advertise protocol=tcp; a port alone is one of 127.0.0.1, :PORT is all addresses; may be repeated"})
-	settings.Strings(set, &t.Passthrough, settings.Spec{Name: "tls-passthrough", Group: network, Placeholder: "[ADDR:]PORT",
+	settings.Parsed(set, &t.Passthrough, settings.Spec{Name: "tls-passthrough", Group: network, Placeholder: "[ADDR:]PORT",
 		Usage: "address at which each TLS connection of a client becomes a TCP session, with the service that its server name (SNI) names by --domain and the hosts of routes; nothing is decrypted; may be repeated"})
-	set.Check(func() []settings.Problem { _, problems := t.listeners(); return problems })
+	set.Check(t.conflicts)
 }
 
-// listeners returns the addresses with their services. It reports all errors.
-func (t *tcpSettings) listeners() (listeners []TCPListener, problems []settings.Problem) {
-	add := func(setting, text, address, service string) {
-		l := TCPListener{Addr: address, Service: service}
-		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
-			l.Addr = net.JoinHostPort("127.0.0.1", address)
-		}
-		allowed := tcpAddressForms
-		if setting == "tcp-ingress" {
-			allowed = tcpIngressForms
-		}
-		if l.Addr == "" || settings.CheckAddress(l.Addr) != nil {
-			problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "not an address with a port", Allowed: allowed})
-			return
-		}
-		for _, other := range listeners {
-			if (ingressAddr{addr: l.Addr}).conflicts(ingressAddr{addr: other.Addr}) {
-				problems = append(problems, settings.Problem{Setting: setting, Value: text, Reason: "a second listener at this address: only one of it and " + other.Addr + " can be bound", Allowed: "an address of its own for each listener"})
-				return
-			}
-		}
-		listeners = append(listeners, l)
-	}
-	for _, text := range t.Ingress {
+// parseTCPIngress parses --tcp-ingress.
+func parseTCPIngress(items []string) (listeners []tcpItem, problems []settings.Problem) {
+	for _, text := range items {
 		address, service, found := strings.Cut(strings.TrimSpace(text), "=")
 		if !found || affinity.ValidateService(service) != nil {
 			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Value: text, Reason: "no name of a service after a '='", Allowed: tcpIngressForms})
-			continue
+		} else if l, ok := parseTCPAddress(address, service); !ok {
+			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Value: text, Reason: notTCPAddress, Allowed: tcpIngressForms})
+		} else {
+			listeners = append(listeners, tcpItem{l, "tcp-ingress", text})
 		}
-		add("tcp-ingress", text, address, service)
-	}
-	for _, text := range t.Passthrough {
-		add("tls-passthrough", text, strings.TrimSpace(text), "")
 	}
 	return listeners, problems
 }
 
+// parsePassthrough parses --tls-passthrough.
+func parsePassthrough(items []string) (listeners []tcpItem, problems []settings.Problem) {
+	for _, text := range items {
+		if l, ok := parseTCPAddress(strings.TrimSpace(text), ""); !ok {
+			problems = append(problems, settings.Problem{Setting: "tls-passthrough", Value: text, Reason: notTCPAddress, Allowed: tcpAddressForms})
+		} else {
+			listeners = append(listeners, tcpItem{l, "tls-passthrough", text})
+		}
+	}
+	return listeners, problems
+}
+
+const notTCPAddress = "not an address with a port"
+
+// parseTCPAddress parses an address or, for loopback, a port.
+func parseTCPAddress(address, service string) (l TCPListener, ok bool) {
+	l = TCPListener{Addr: address, Service: service}
+	if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+		l.Addr = net.JoinHostPort("127.0.0.1", address)
+	}
+	return l, l.Addr != "" && settings.CheckAddress(l.Addr) == nil
+}
+
+// conflicts refuses listeners of which only one can be bound.
+func (t *tcpSettings) conflicts() (problems []settings.Problem) {
+	var distinct []tcpItem
+next:
+	for _, l := range slices.Concat(t.Ingress.Value, t.Passthrough.Value) {
+		for _, other := range distinct {
+			if (ingressAddr{addr: l.Addr}).conflicts(ingressAddr{addr: other.Addr}) {
+				problems = append(problems, settings.Problem{Setting: l.setting, Value: l.text, Reason: "a second listener at this address: only one of it and " + other.Addr + " can be bound", Allowed: "an address of its own for each listener"})
+				continue next
+			}
+		}
+		distinct = append(distinct, l)
+	}
+	return problems
+}
+
+// problems returns all problems of both lists.
+func (t *tcpSettings) problems() []settings.Problem {
+	return slices.Concat(t.Ingress.Problems(), t.Passthrough.Problems(), t.conflicts())
+}
+
+// listeners returns the addresses with their services.
+func (t *tcpSettings) listeners() (listeners []TCPListener) {
+	for _, l := range slices.Concat(t.Ingress.Value, t.Passthrough.Value) {
+		listeners = append(listeners, l.TCPListener)
+	}
+	return listeners
+}
+
 // checkSessions refuses addresses at which every session would be refused.
 func (s *Settings) checkSessions() (problems []settings.Problem) {
-	listeners, _ := s.TCP.listeners() // they have a check of their own
 	only := s.Requests.OnlyServices
-	for _, l := range listeners {
+	for _, l := range s.TCP.listeners() {
 		if l.Service != "" && len(only) > 0 && !slices.Contains(only, l.Service) {
 			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
 				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})

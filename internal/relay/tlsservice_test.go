@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/fleet"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -28,7 +28,7 @@ import (
 type tlsFleet struct {
 	*fleet.Fleet
 	t   *testing.T
-	log *observed.Log
+	log *logtest.Log
 	// conns are the connections with requests of clients, by the address of the other end.
 	conns sync.Map
 }
@@ -60,7 +60,7 @@ func (f *tlsFleet) tlsService() (address, certificate string) {
 // startTLSFleet starts the relays. With a certificate of a service and a name they trust it.
 func startTLSFleet(t *testing.T, f *tlsFleet, sidecars bool, certificate string) {
 	t.Helper()
-	f.log = &observed.Log{}
+	f.log = &logtest.Log{}
 	f.Fleet = fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: !sidecars, Logger: slog.New(slog.NewTextHandler(f.log, nil))})
 	t.Cleanup(func() {
 		if err := f.Stop(); err != nil {
@@ -72,7 +72,8 @@ func startTLSFleet(t *testing.T, f *tlsFleet, sidecars bool, certificate string)
 			if id == "g1" {
 				s.Role = identity.RoleGate
 			} else if !sidecars {
-				s.ServiceCA, s.ServiceServerNames = certificate, []string{"billing=example.com"}
+				s.ServiceCA = certificate
+				s.ServiceServerNames.Set("billing=example.com")
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -190,7 +191,7 @@ func TestAWorkerWhoseServiceHasAnotherCertificateIsEvictedAndNamed(t *testing.T)
 			wrong := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it got a request") }))
 			wrong.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 			wrong.EnableHTTP2 = true
-			wrong.TLS = &tls.Config{Certificates: []tls.Certificate{terminationtest.New(t).Pair(terminationtest.Certificate{DNS: []string{"example.com"}})}}
+			wrong.TLS = &tls.Config{Certificates: []tls.Certificate{clienttlstest.New(t).Pair(clienttlstest.Certificate{DNS: []string{"example.com"}})}}
 			wrong.StartTLS()
 			t.Cleanup(wrong.Close)
 			f.offer("w3", wrong.Listener.Addr().String(), certificate, ";server-name=example.com;selection=random")

@@ -29,7 +29,8 @@
 //   - An empty environment variable and a null value in the file (`key:`) count as not
 //     given. An empty flag (`--key=`) and an empty string in the file do count.
 //   - Lists: the flag may be repeated; flags, environment variables and scalars in the file
-//     are also split at commas. Items of a YAML list are not split.
+//     are also split at commas. Items of a YAML list are not split. What the items of a
+//     [List] mean is computed once, when they are set.
 //   - An unknown environment variable with the prefix is a warning and not an error,
 //     because it may belong to another program. An unknown key in the file is an error.
 //   - Values of secret settings never appear in errors, in Values or in help.

@@ -50,22 +50,23 @@ func (v *flagValue) Type() string {
 }
 
 // pflag adds the setting to fs.
-func (st *setting) pflag(fs *pflag.FlagSet, value *flagValue) {
-	usage := st.Usage
+func (st *setting) pflag(fs *pflag.FlagSet, value *flagValue) *pflag.Flag {
+	usage, required := st.Usage, st.Required && st.Fallback == nil
 	switch {
-	case st.Required && st.allowed != "":
+	case required && st.allowed != "":
 		usage += " (required; " + st.allowed + ")"
-	case st.Required:
+	case required:
 		usage += " (required)"
 	case st.allowed != "":
 		usage += " (" + st.allowed + ")"
 	case st.Secret:
 		usage += " (a secret: refused as a flag)"
 	}
-	flag := fs.VarPF(value, st.Name, st.Short, usage)
+	flag := fs.VarPF(value, st.Name, st.Letter, usage)
 	if st.kind == "bool" {
 		flag.NoOptDefVal = "true"
 	}
+	return flag
 }
 
 // Value is one setting in effect, as `config show` prints it.

@@ -1,13 +1,11 @@
 package settings
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +55,10 @@ type Kind[T any] struct {
 	Parse func(text string) (T, error)
 	// Format is the inverse of Parse.
 	Format func(T) string
+	// Pattern is a regular expression of ECMAScript for the texts that Parse accepts, for the JSON
+	// schema. Values are all of these texts, if there are a few. Default: as the Name says.
+	Pattern string
+	Values  []string
 	// Mark returns what two values must have in common to be equal, for a value that is read
 	// from a file that Format only names. Default: Format.
 	Mark func(T) string
@@ -67,6 +69,7 @@ type Kind[T any] struct {
 func Custom[T any](s *Set, target *T, spec Spec, kind Kind[T], rules ...Rule[T]) {
 	s.declare(&setting{
 		Spec: spec, kind: kind.Name, want: kind.Want, allowed: allowed(rules),
+		pattern: kind.Pattern, values: kind.Values, bounds: bounds(rules),
 		variable: &typed[T]{
 			target:  target,
 			initial: *target,
@@ -206,6 +209,7 @@ func Enum[T ~string](s *Set, target *T, spec Spec, values ...T) {
 	initial := *target
 	Custom(s, target, spec, Kind[T]{
 		Name:   "string",
+		Values: words,
 		Parse:  func(text string) (T, error) { return T(strings.TrimSpace(text)), nil },
 		Format: func(v T) string { return string(v) },
 	}, Rule[T]{
@@ -238,8 +242,9 @@ const SocketPrefix = "unix:"
 // relative path would depend on the working directory.
 func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	Custom(s, target, spec, Kind[string]{
-		Name: "address",
-		Want: "host:port such as 10.0.0.1:7400, [::1]:7400 or :7400, or unix:/PATH",
+		Name:    "address",
+		Want:    "host:port such as 10.0.0.1:7400, [::1]:7400 or :7400, or unix:/PATH",
+		Pattern: addressPattern + `|^\s*unix:/.*$`,
 		Parse: func(text string) (string, error) {
 			path, socket := strings.CutPrefix(strings.TrimSpace(text), SocketPrefix)
 			if !socket {
@@ -296,14 +301,7 @@ func Strings(s *Set, target *[]string, spec Spec, rules ...Rule[string]) {
 			initial:    slices.Clip(slices.Clone(*target)), // clipped: an append by the owner must not change it
 			parseText:  func(raw []string) ([]string, error) { return slices.Clone(raw), nil },
 			formatText: func(v []string) string { return strings.Join(v, ",") },
-			rules: func(items []string) error {
-				for _, item := range items {
-					if err := judge(item, rules); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
+			rules:      func(items []string) error { return judgeItems(items, rules) },
 		},
 	})
 }
@@ -318,46 +316,6 @@ func splitList(text string) []string {
 		}
 	}
 	return items
-}
-
-// Rule is one condition on a value. Rules are checked in order; the error is about the
-// first rule that the value breaks, and lists what all rules together allow.
-type Rule[T any] struct {
-	// Allowed describes the valid values in a few words, for example "3 or more".
-	Allowed string
-	// Holds reports whether the value is valid. It must not change the value.
-	Holds func(T) bool
-}
-
-// AtLeast allows smallest and everything above it.
-func AtLeast[T cmp.Ordered](smallest T) Rule[T] {
-	return Rule[T]{
-		Allowed: show(smallest) + " or more",
-		Holds:   func(v T) bool { return v >= smallest },
-	}
-}
-
-// Above allows everything above limit, but not limit itself.
-func Above[T cmp.Ordered](limit T) Rule[T] {
-	return Rule[T]{
-		Allowed: "more than " + show(limit),
-		Holds:   func(v T) bool { return v > limit },
-	}
-}
-
-// Between allows smallest, largest and everything between them.
-func Between[T cmp.Ordered](smallest, largest T) Rule[T] {
-	return Rule[T]{
-		Allowed: show(smallest) + " to " + show(largest),
-		Holds:   func(v T) bool { return v >= smallest && v <= largest },
-	}
-}
-
-// Matching allows text that matches pattern as a whole; allowed describes the pattern in
-// words.
-func Matching(pattern *regexp.Regexp, allowed string) Rule[string] {
-	whole := regexp.MustCompile(`^(?:` + pattern.String() + `)$`)
-	return Rule[string]{Allowed: allowed, Holds: whole.MatchString}
 }
 
 // show formats a bound as in a configuration.

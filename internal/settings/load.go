@@ -38,6 +38,9 @@ func (s *Set) Load(from Sources) error {
 	}
 	problems := s.load(from)
 	if len(problems) == 0 {
+		for _, doubts := range s.doubts {
+			s.warnings = append(s.warnings, doubts()...)
+		}
 		return nil
 	}
 	for i, st := range s.settings {
@@ -64,6 +67,7 @@ func (s *Set) load(from Sources) Problems {
 			problems = append(problems, s.fill(st, environ, parsed)...)
 		}
 	}
+	problems = append(problems, s.fallBack(problems)...)
 	problems = append(problems, s.unknownKeys(parsed)...)
 	s.warnUnknownVariables(environ)
 
@@ -143,9 +147,8 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 	if err == nil && origin.Source != Default {
 		err = st.parse(raw)
 	}
-	if err == nil && st.Required && (origin.Source == Default || st.text() == "") {
-		reason := fmt.Sprintf("required; give --%s, %s or the file key %q", st.Name, s.Variable(st.Name), st.Name)
-		return Problems{{Setting: st.Name, Reason: reason, Allowed: st.allowedText(), missing: true}}
+	if given := origin.Source != Default; err == nil && st.Required && (given && st.text() == "" || !given && st.Fallback == nil) {
+		return s.missing(st)
 	}
 	if err == nil {
 		err = st.verify()
@@ -162,6 +165,39 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 		value = redacted
 	}
 	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
+}
+
+// fallBack fills the settings that no source gives and that have a Fallback. It runs when all
+// other settings are filled, with the problems of these.
+func (s *Set) fallBack(found Problems) (problems Problems) {
+	for _, st := range s.settings {
+		if st.Fallback == nil || st.origin.Source != Default || found.about(st.Name) {
+			continue
+		}
+		text := ""
+		if !found.about("config") && !found.about(st.FallbackFrom) {
+			text = st.Fallback()
+		}
+		switch {
+		case text == "" && st.Required:
+			problems = append(problems, s.missing(st)...)
+		case text != "":
+			raw := []string{text}
+			if st.list {
+				raw = splitList(text)
+			}
+			if err := st.parse(raw); err != nil {
+				problems = append(problems, Problem{Setting: st.Name, Value: text, Reason: err.Error(), Allowed: st.allowedText()})
+			}
+		}
+	}
+	return problems
+}
+
+// missing is the problem of a required setting that no source gives.
+func (s *Set) missing(st *setting) Problems {
+	reason := fmt.Sprintf("required; give --%s, %s or the file key %q", st.Name, s.Variable(st.Name), st.Name)
+	return Problems{{Setting: st.Name, Reason: reason, Allowed: st.allowedText(), missing: true}}
 }
 
 // secretPlaces names where a secret may be given.
@@ -261,5 +297,5 @@ func (s *Set) warnUnknownVariables(environ map[string]string) {
 }
 
 // Warnings returns the warnings of the last Load: unknown environment variables with the
-// prefix.
+// prefix, and those of Warn.
 func (s *Set) Warnings() []string { return slices.Clone(s.warnings) }

@@ -111,6 +111,22 @@ func (s *Set) Suggest(name string) string {
 // flag; empty if none is similar.
 func Nearest(name string, candidates []string) string { return nearest(name, candidates) }
 
+// OtherCase returns the pairs of names that differ only in case, which are probably meant to be
+// one name, sorted. A name that is given twice counts once.
+func OtherCase(names []string) (pairs [][2]string) {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	seen := map[string]string{} // by the name in lower case
+	for _, name := range slices.Compact(names) {
+		lower := strings.ToLower(name)
+		if other, twice := seen[lower]; twice {
+			pairs = append(pairs, [2]string{other, name})
+		}
+		seen[lower] = name
+	}
+	return pairs
+}
+
 // nearest returns the candidate nearest to name: equal except for case and separators,
 // otherwise a few typing errors away, otherwise the shortest one that contains all words of
 // name. Ties go to the first candidate.

@@ -35,8 +35,8 @@ func Reference(w io.Writer, sets ...*Set) error {
 
 func (s *Set) row(b *strings.Builder, st *setting) {
 	flag, variable, key := code("--"+st.Name), code(s.Variable(st.Name)), code(st.Name)
-	if st.Short != "" {
-		flag = code("-"+st.Short) + ", " + flag
+	if st.Letter != "" {
+		flag = code("-"+st.Letter) + ", " + flag
 	}
 	if st.section {
 		flag, variable = "–", "–"
@@ -46,7 +46,7 @@ func (s *Set) row(b *strings.Builder, st *setting) {
 	}
 	initial := "–"
 	switch {
-	case st.Required:
+	case st.Required && st.Fallback == nil:
 		initial = "required"
 	case st.DefaultText != "":
 		initial = cell(st.DefaultText)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // separate problem.
 func Section[T any](s *Set, target *T, spec Spec, checks ...func(T) error) {
 	s.declare(&setting{
-		Spec: spec, kind: "section", section: true,
+		Spec: spec, kind: "section", section: true, shape: reflect.TypeFor[T](),
 		variable: &section[T]{
 			typed: typed[T]{
 				target:     target,
@@ -69,6 +70,9 @@ func (v *section[T]) decode(f *file, spec Spec) Problems {
 	}
 	decoded := wrapper.Elem().Field(0).Interface().(T)
 	var problems Problems
+	for _, number := range fractions(f.keys[spec.Name], reflect.TypeFor[T]()) {
+		problems = append(problems, at(number.Line, "not a whole number: "+number.Value))
+	}
 	for _, check := range v.checks {
 		for _, err := range flatten(check(decoded)) {
 			problems = append(problems, at(f.line[spec.Name], err.Error()))
@@ -78,6 +82,53 @@ func (v *section[T]) decode(f *file, spec Spec) Problems {
 		*v.target = decoded
 	}
 	return problems
+}
+
+// fractions returns the numbers with a fraction where t has a whole number. The decoder would cut
+// the fraction off.
+func fractions(node *yaml.Node, t reflect.Type) (found []*yaml.Node) {
+	if node == nil {
+		return nil
+	}
+	node = resolve(node)
+	switch t.Kind() {
+	case reflect.Pointer:
+		return fractions(node, t.Elem())
+	case reflect.Slice, reflect.Array:
+		for _, item := range node.Content {
+			found = append(found, fractions(item, t.Elem())...)
+		}
+	case reflect.Map, reflect.Struct:
+		if node.Kind != yaml.MappingNode {
+			return nil
+		}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if of := fieldType(t, node.Content[i].Value); of != nil {
+				found = append(found, fractions(node.Content[i+1], of)...)
+			}
+		}
+	default:
+		var number float64
+		whole := t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
+		if whole && node.ShortTag() == "!!float" && node.Decode(&number) == nil && number != math.Trunc(number) {
+			found = append(found, node)
+		}
+	}
+	return found
+}
+
+// fieldType returns the type of the values of a map, or of the field of a struct with this name in
+// YAML; nil if there is none.
+func fieldType(t reflect.Type, name string) reflect.Type {
+	if t.Kind() == reflect.Map {
+		return t.Elem()
+	}
+	for field := range t.Fields() {
+		if of, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); of == name {
+			return field.Type
+		}
+	}
+	return nil
 }
 
 var unknownField = regexp.MustCompile(`^field (.+) not found in type `)

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,12 +16,15 @@ type Spec struct {
 	// Name is the flag name in kebab-case, for example "gossip-addr". The file key
 	// is the same; the environment variable follows from it.
 	Name string
-	// Short is an optional one-letter flag.
-	Short string
 	// Group is the heading under which help and reference list the setting;
 	// "General" when empty. Groups appear in the order of their first setting.
 	Group string
-	// Usage is one sentence without a full stop.
+	// Letter is an optional one-letter flag.
+	Letter string
+	// Short describes a setting of a first fleet in a few words. Only settings with a Short are
+	// in the short help and in a new configuration file.
+	Short string
+	// Usage is the whole description: one sentence without a full stop.
 	Usage string
 	// Placeholder names the value in help, for example "HOST:PORT"; the type when empty.
 	Placeholder string
@@ -29,6 +33,14 @@ type Spec struct {
 	DefaultText string
 	// Required refuses a setting that no source gives, or that is empty.
 	Required bool
+	// Fallback returns the value, as written in a flag, of a setting that no source gives, when
+	// the default depends on another setting, FallbackFrom; "" for none. Load calls it when
+	// that is filled, unless that is invalid. DefaultText describes it.
+	Fallback     func() string
+	FallbackFrom string
+	// Initial is the value, as YAML, in a new configuration file. Empty: the file shows the
+	// default in a comment.
+	Initial string
 	// Secret hides the value in all output and refuses it as a flag, because every user of the
 	// machine can read the command lines of processes.
 	Secret bool
@@ -43,8 +55,12 @@ type setting struct {
 	want    string // the values that the kind accepts, in words
 	allowed string // the values that the rules allow, in words; may be empty
 	list    bool
-	section bool // only a key of the file
-	noFile  bool // no key of the file
+	pattern string       // see Kind
+	values  []string     // see Kind
+	bounds  bound        // of a number
+	shape   reflect.Type // of a section
+	section bool         // only a key of the file
+	noFile  bool         // no key of the file
 	origin  Origin
 	flag    *flagValue
 	variable
@@ -72,8 +88,9 @@ type Set struct {
 	byName   map[string]*setting
 	foreign  map[string]bool // environment variables of other programs
 	checks   []func() []Problem
-	mistakes []string // programming mistakes in declarations, reported by Load
-	path     string   // the value of --config
+	doubts   []func() []string // see Warn
+	mistakes []string          // programming mistakes in declarations, reported by Load
+	path     string            // the value of --config
 	warnings []string
 }
 
@@ -90,6 +107,7 @@ func New(name, prefix string) *Set {
 	String(s, &s.path, Spec{
 		Name:        "config",
 		Group:       "Configuration",
+		Short:       "YAML file with settings; the command config init writes one",
 		Usage:       "YAML file with settings; its keys are the flag names",
 		Placeholder: "FILE",
 	})
@@ -161,6 +179,10 @@ func (s *Set) Reloadable() (names []string) {
 // change anything.
 func (s *Set) Check(check func() []Problem) { s.checks = append(s.checks, check) }
 
+// Warn registers a function that returns what is valid and yet probably a mistake, for
+// Warnings. Load calls it when all settings are valid.
+func (s *Set) Warn(doubts func() []string) { s.doubts = append(s.doubts, doubts) }
+
 // BindFlags adds a flag for every setting declared so far. Parsing fs only records the
 // values; Load checks them, so that all problems are reported together. Call it once,
 // before fs is parsed.
@@ -174,7 +196,28 @@ func (s *Set) BindFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// WriteHelp writes the flags under the headings of their groups, wrapped at width columns
+// WriteShortHelp writes the flags of a first fleet in the order of declaration, each with its
+// Short, wrapped at width columns (0: not wrapped).
+func (s *Set) WriteShortHelp(w io.Writer, width int) error {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.SortFlags = false
+	for _, st := range s.settings {
+		if st.Short == "" || st.section {
+			continue
+		}
+		flag := st.pflag(fs, &flagValue{setting: st})
+		flag.Usage = st.Short
+		if st.DefaultText != "" { // it may be long: the whole help has it
+			flag.DefValue = ""
+		}
+	}
+	if _, err := io.WriteString(w, fs.FlagUsagesWrapped(width)); err != nil {
+		return fmt.Errorf("write help: %w", err)
+	}
+	return nil
+}
+
+// WriteHelp writes all flags under the headings of their groups, wrapped at width columns
 // (0: not wrapped).
 func (s *Set) WriteHelp(w io.Writer, width int) error {
 	for i, group := range s.groups() {

@@ -14,14 +14,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
 // cluster is a Members that the test sets.
 type cluster struct {
-	latest.Value[membership.Snapshot]
+	publish.Value[membership.Snapshot]
 }
 
 func (c *cluster) Snapshot() *membership.Snapshot { return c.Load() }
@@ -128,7 +128,7 @@ func TestEachStepOfTheCascadeComesAfterTheOneBefore(t *testing.T) { // NG-1
 				}
 				r := f.boot("relay-2", step.change)
 				time.Sleep(time.Second)
-				if s := r.keeper.Status(); s.Source != step.want || r.metric("source", string(step.want)) != 1 {
+				if s := r.keeper.Status(); s.Source != step.want || r.metricValue("source", string(step.want)) != 1 {
 					t.Fatalf("status %+v", s)
 				}
 			})
@@ -256,13 +256,13 @@ func TestRegistererGetsAllMetricsFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range sources {
-		metric(t, reg, "ringway_shared_key_source", string(s))
+		metricValue(t, reg, "ringway_shared_key_source", string(s))
 	}
 	for _, r := range fetchResults {
-		metric(t, reg, "ringway_shared_key_fetches_total", r)
+		metricValue(t, reg, "ringway_shared_key_fetches_total", r)
 	}
 	for _, name := range []string{"forks_total", "age_seconds", "retired", "attempts_total"} {
-		metric(t, reg, "ringway_shared_key_"+name, "")
+		metricValue(t, reg, "ringway_shared_key_"+name, "")
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -12,7 +12,7 @@ import (
 
 // members stands for a membership.Node.
 type members struct {
-	latest.Value[membership.Snapshot]
+	publish.Value[membership.Snapshot]
 }
 
 func (m *members) Snapshot() *membership.Snapshot { return m.Load() }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/latest"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -37,9 +37,9 @@ type relay struct {
 	fleet     *fleet
 	member    membership.Member
 	keeper    *Keeper
-	snapshots latest.Value[membership.Snapshot]
+	snapshots publish.Value[membership.Snapshot]
 	registry  *prometheus.Registry
-	log       *observed.Log
+	log       *logtest.Log
 	stop      context.CancelFunc
 	done      chan struct{}
 
@@ -81,7 +81,7 @@ func (f *fleet) all() []*relay {
 // milliseconds, so boots of one instant are ordered by id.
 func (f *fleet) boot(id string, change ...func(*Config)) *relay {
 	f.t.Helper()
-	r := &relay{fleet: f, registry: prometheus.NewRegistry(), log: &observed.Log{}, done: make(chan struct{})}
+	r := &relay{fleet: f, registry: prometheus.NewRegistry(), log: &logtest.Log{}, done: make(chan struct{})}
 	cfg := DefaultConfig()
 	cfg.ID, cfg.Epoch, cfg.Role = id, uint64(time.Now().UnixMilli()), identity.RoleRelay
 	cfg.Members, cfg.Insecure = r, true
@@ -239,18 +239,18 @@ func (f *fleet) allVerify(message string, mac []byte) {
 }
 
 // metric is the value of a metric; labels are the values in the order of their names.
-func metric(t *testing.T, reg *prometheus.Registry, name, labels string) float64 {
+func metricValue(t *testing.T, reg *prometheus.Registry, name, labels string) float64 {
 	t.Helper()
-	value, ok := observed.Series(t, reg, name)[labels]
+	value, ok := logtest.Series(t, reg, name)[labels]
 	if !ok {
 		t.Fatalf("no metric %s{%s}", name, labels)
 	}
 	return value
 }
 
-func (r *relay) metric(name, label string) float64 {
+func (r *relay) metricValue(name, label string) float64 {
 	r.fleet.t.Helper()
-	return metric(r.fleet.t, r.registry, "ringway_shared_key_"+name, label)
+	return metricValue(r.fleet.t, r.registry, "ringway_shared_key_"+name, label)
 }
 
 func names(n int) []string {

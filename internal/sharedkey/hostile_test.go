@@ -123,3 +123,34 @@ func TestAHostileRelayPushesOutNoKeyInUse(t *testing.T) {
 		t.Error("the key that an operator gave was replaced by that of another relay")
 	}
 }
+
+// TestAKeyThatWasUsedForLongOutlivesAFloodOfOlderOnes has a relay state an older key each second, where
+// operators gave none. Each replaces the key before it, and cookies of before the attack stay valid.
+func TestAKeyThatWasUsedForLongOutlivesAFloodOfOlderOnes(t *testing.T) {
+	const retire, stated = 24 * time.Hour, 200
+	begun := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	honest := newKey(material(1), "r1", 1_000_000)
+	ring := keyring{}.use(honest, sourceGenerated, begun, begun)
+	now := begun.Add(time.Hour)
+	lie := func(n int) Key { return newKey(fmt.Appendf(nil, "%032d", n), "liar", uint64(500_000-n)) }
+	for n := range stated {
+		now = now.Add(time.Second)
+		a := Answer{Key: lie(n)}
+		for i := range maxRetired {
+			a.Retired = append(a.Retired, RetiredKey{lie(1000 + n*maxRetired + i), 1 << 62})
+		}
+		ring, _ = ring.expire(now).learn(peerAnswer{answer: a, asked: now, now: now, retire: retire})
+		if !ring.knows(honest) || len(ring.retired) > maxRetired {
+			t.Fatalf("after %d older keys cookies of the key before are refused; %d keys are retired", n+1, len(ring.retired))
+		}
+	}
+	if !ring.current.Equal(lie(stated - 1)) {
+		t.Error("the older key does not win: relays would not agree")
+	}
+	if now = begun.Add(time.Hour + retire); !ring.expire(now).knows(honest) {
+		t.Error("the key has expired early")
+	}
+	if now = now.Add(time.Minute); ring.expire(now).knows(honest) {
+		t.Error("the key does not expire")
+	}
+}

@@ -377,10 +377,10 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 			t.Errorf("%s got %v", role, got)
 		}
 	}
-	if n := metric(t, registry, "ringway_shared_key_answers_total", answeredRefused); n != 1 {
+	if n := metricValue(t, registry, "ringway_shared_key_answers_total", answeredRefused); n != 1 {
 		t.Errorf("%v refusals counted", n)
 	}
-	if n := metric(t, registry, "ringway_shared_key_answers_total", answeredKey); n != 2 {
+	if n := metricValue(t, registry, "ringway_shared_key_answers_total", answeredKey); n != 2 {
 		t.Errorf("%v keys given", n)
 	}
 	// Another relay at the address than the one expected is not asked.

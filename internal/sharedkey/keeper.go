@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringway/ringway/internal/latest"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // Keeper holds the shared key of this relay. Create it with New, run it with Run; all other
@@ -19,7 +19,7 @@ type Keeper struct {
 	running atomic.Bool
 
 	ring   atomic.Pointer[keyring] // never nil; written by New, then only by Run
-	keys   latest.Value[Key]       // the key of ring, for watchers
+	keys   publish.Value[Key]      // the key of ring, for watchers
 	reason atomic.Pointer[string]  // why there is no key yet
 
 	file      fileState       // owned by Run

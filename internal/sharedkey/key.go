@@ -138,8 +138,8 @@ const (
 var sources = []Source{sourceValue, sourceFile, sourcePeer, sourceGenerated, sourceFallback}
 
 // maxRetired limits the retired keys: each costs a try in Verify and space in an answer. If
-// a fleet splits into more parts than this, the sessions of the keys that expire first are
-// lost.
+// a fleet splits into more parts than this, the sessions of the keys that this relay used for the
+// shortest time are lost: a relay that states one older key after the other ends no session of before.
 const maxRetired = 8
 
 // keyring holds the current key and the keys accepted in addition. It is an immutable
@@ -154,6 +154,7 @@ type keyring struct {
 type retiredKey struct {
 	key   Key
 	until time.Time
+	used  time.Duration // how long this relay signed with it
 }
 
 // pinned reports whether the key was configured on this relay: then it signs with no other.
@@ -174,27 +175,35 @@ func (r keyring) use(k Key, source Source, now, retiredUntil time.Time) keyring 
 	if old.Equal(k) {
 		return r // only the source has changed
 	}
+	used := now.Sub(r.since)
 	r.since = now
 	if old.IsZero() {
 		return r
 	}
-	return r.accept(old, now, retiredUntil)
+	return r.keep(retiredKey{old, retiredUntil, used}, now)
 }
 
 // accept adds k for verification, or extends the time of a key that is already accepted.
 func (r keyring) accept(k Key, now, until time.Time) keyring {
-	if !until.After(now) || r.current.Equal(k) {
+	return r.keep(retiredKey{key: k, until: until}, now)
+}
+
+func (r keyring) keep(one retiredKey, now time.Time) keyring {
+	if !one.until.After(now) || r.current.Equal(one.key) {
 		return r
 	}
 	r.retired = slices.Clone(r.retired)
-	if i := r.find(k); i < 0 {
-		r.retired = append(r.retired, retiredKey{k, until})
-	} else if until.After(r.retired[i].until) {
-		r.retired[i].until = until
+	if i := r.find(one.key); i < 0 {
+		r.retired = append(r.retired, one)
+	} else if one.until.After(r.retired[i].until) {
+		r.retired[i].until = one.until
 	}
-	// Sort the last to expire first, so that the limit drops the key that expires first.
-	slices.SortStableFunc(r.retired, func(a, b retiredKey) int { return b.until.Compare(a.until) })
-	r.retired = r.retired[:min(len(r.retired), maxRetired)]
+	if len(r.retired) > maxRetired { // by one
+		least := slices.MinFunc(r.retired, func(a, b retiredKey) int { return cmp.Or(cmp.Compare(a.used, b.used), a.until.Compare(b.until)) })
+		i := r.find(least.key)
+		r.retired = slices.Delete(r.retired, i, i+1)
+	}
+	slices.SortStableFunc(r.retired, func(a, b retiredKey) int { return b.until.Compare(a.until) }) // the last to expire first
 	return r
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // metrics holds every metric of the package. No label contains data of a peer.
@@ -19,7 +19,7 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, age, retired func() float64) *metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &metrics{
 		source:   f.GaugeVec("ringway_shared_key_source", "1 for the source of the key in use, 0 for the others; all 0 while there is no key. fallback means that no relay gave one.", "source"),
 		attempts: f.Counter("ringway_shared_key_attempts_total", "Attempts to get the key from other relays while this one had none."),
@@ -32,8 +32,8 @@ func newMetrics(reg prometheus.Registerer, age, retired func() float64) *metrics
 	for _, s := range sources {
 		m.source.WithLabelValues(string(s)).Set(0)
 	}
-	series.StartAtZero(m.fetches, fetchResults...)
-	series.StartAtZero(m.answers, answeredKey, answeredNone, answeredRefused)
+	metric.StartAtZero(m.fetches, fetchResults...)
+	metric.StartAtZero(m.answers, answeredKey, answeredNone, answeredRefused)
 	return m
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // changing is a process whose document tests change.
@@ -298,7 +298,7 @@ func TestThePageOfAnotherSiteMustNotListen(t *testing.T) {
 // gauge sums the values of a metric.
 func gauge(t *testing.T, cfg Config, name string) (sum float64) {
 	t.Helper()
-	for _, n := range observed.Series(t, cfg.Registerer.(*prometheus.Registry), name) {
+	for _, n := range logtest.Series(t, cfg.Registerer.(*prometheus.Registry), name) {
 		sum += n
 	}
 	return sum

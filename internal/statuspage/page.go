@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
 )
 
 // Config defines the content and the cost limits of a page.
@@ -82,13 +82,13 @@ func Handle(mux *http.ServeMux, cfg Config) {
 	if cfg.Rows == 0 {
 		cfg.Rows = defaultRows
 	}
-	f := series.With(cfg.Registerer)
+	f := metric.With(cfg.Registerer)
 	h := &handler{
 		cfg:       cfg,
 		listening: f.Gauge("ringway_status_page_listeners", "Browsers that the status page is kept up to date for."),
 		refused:   f.CounterVec("ringway_status_page_refused_total", "Listeners of the status page refused, by reason: too_many, or cross_site, when another site's page asked.", "reason"),
 	}
-	series.StartAtZero(h.refused, refusedFull, refusedCrossSite)
+	metric.StartAtZero(h.refused, refusedFull, refusedCrossSite)
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /events", h.events)
 	for _, name := range assetNames() {
@@ -131,7 +131,7 @@ func (h *handler) page(w http.ResponseWriter, req *http.Request) {
 	v := h.render(req.Context(), q)
 	text, err := v.drawPage()
 	if err != nil {
-		node.WriteError(w, http.StatusInternalServerError, err.Error())
+		process.WriteError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	secure(w.Header())
@@ -148,14 +148,14 @@ func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	secure(w.Header())
 	if req.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		h.refused.WithLabelValues(refusedCrossSite).Inc()
-		node.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
+		process.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
 		return
 	}
 	if h.listeners.Add(1) > int64(h.cfg.Listeners) {
 		h.listeners.Add(-1)
 		h.refused.WithLabelValues(refusedFull).Inc()
 		w.Header().Set("Retry-After", "10")
-		node.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d browsers listen already, which is the most: close one of them", h.cfg.Listeners))
+		process.WriteError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d browsers listen already, which is the most: close one of them", h.cfg.Listeners))
 		return
 	}
 	h.listening.Inc()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
@@ -26,7 +27,12 @@ type markup = template.HTML
 // runbooks is the URL of the pages of docs/operations.
 const runbooks = "https://github.com/ringway/ringway/blob/main/docs/operations/"
 
-var page = template.Must(template.New("").Funcs(template.FuncMap{
+// page is parsed when it is first asked for, which it never is on most workers.
+var page = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(assets, "assets/page.html"))
+})
+
+var functions = template.FuncMap{
 	"age": age, "ms": milliseconds, "percent": percent, "score": score, "span": span, "rate": rate, "perSecond": perSecond, "seconds": seconds, "fleetBadge": fleetBadge, "reasons": reasons,
 	"number": func(n any) (string, error) {
 		switch n := n.(type) {
@@ -51,7 +57,7 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"relayBadge":  func(s PeerState) badge { return newBadge(s, forwardState(s)) },
 	"memberBadge": memberBadge,
 	"offerBadge":  offerBadge,
-}).ParseFS(assets, "assets/page.html"))
+}
 
 // version changes with the assets, so that a browser does not combine old and new ones.
 var version = func() string {
@@ -149,7 +155,7 @@ func (v *view) drawSections() (map[string]string, error) {
 	var b bytes.Buffer
 	for _, name := range v.Document.sections() {
 		b.Reset()
-		if err := page.ExecuteTemplate(&b, name, v); err != nil {
+		if err := page().ExecuteTemplate(&b, name, v); err != nil {
 			return nil, fmt.Errorf("draw the section %s: %w", name, err)
 		}
 		drawn[name] = b.String()
@@ -168,7 +174,7 @@ func (v *view) drawPage() ([]byte, error) {
 	}
 	v.Version = version
 	var b bytes.Buffer
-	if err := page.ExecuteTemplate(&b, "page", v); err != nil {
+	if err := page().ExecuteTemplate(&b, "page", v); err != nil {
 		return nil, fmt.Errorf("draw the page: %w", err)
 	}
 	return b.Bytes(), nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -94,7 +94,7 @@ func newView(d *Document, q query, most int) *view {
 	v := &view{Document: d}
 	members := slices.Clone(d.Members)
 	slices.SortStableFunc(members, func(a, b api.ListedMember) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), node.Natural(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(place(a), place(b)), process.Natural(a.ID, b.ID))
 	})
 	v.Members = limit(members, q, most, func(m api.ListedMember) bool { return m.State != api.MemberAlive || m.ID == d.ID })
 	v.Services = limit(d.Services, q, most, func(s Row) bool { return s.Ready == 0 || v.Chosen(s.Service) })

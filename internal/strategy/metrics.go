@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // result is how a pick ended.
@@ -66,13 +66,13 @@ type Metrics struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	reg := &series.Checked{Registerer: r}
+	reg := &metric.Checked{Registerer: r}
 	m := newMetrics(reg)
 	return m, reg.Err
 }
 
 func newMetrics(reg prometheus.Registerer) *Metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &Metrics{
 		picks:   make(map[string]*[resultCount]prometheus.Counter),
 		keyless: make(map[string]prometheus.Counter),

@@ -92,9 +92,9 @@ func (s *slots) update(sorted []*Endpoint) {
 
 func (s *slots) describe() (rule, measure string) {
 	if s.spec.Samples == 1 {
-		return "the first fresh endpoint of the highest version after a random position on the ring", "nothing: samples=1 reads no load"
+		return "the first fresh endpoint of the version in use after a random position on the ring", "nothing: samples=1 reads no load"
 	}
-	return "the lowest load plus jitter of the endpoints sampled from random positions on the ring, highest version only; ties are broken at random", "load plus jitter"
+	return "the lowest load plus jitter of the endpoints sampled from random positions on the ring, of the version in use only; ties are broken at random", "load plus jitter"
 }
 
 func (s *slots) pick(r Request, d *Decision) (*Endpoint, error) {

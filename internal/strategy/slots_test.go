@@ -2,7 +2,6 @@ package strategy
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/expiry"
 	"github.com/ringway/ringway/ring"
 	"github.com/ringway/ringway/selection"
 )
@@ -355,43 +353,22 @@ func TestStaleEndpointsAreReportedWhileThePickGoesOn(t *testing.T) {
 	}
 }
 
-// The scheduler of internal/expiry fits as the observer: picks pass on the stale
-// endpoints that they find, and those that are still stale at the second check are removed.
-func TestTheSchedulerRemovesTheStaleEndpointsThatPicksFind(t *testing.T) {
+// Picks only report stale endpoints. Their owner checks each again, as advertise.Prober does, and
+// removes those that are still stale.
+func TestTheStaleEndpointsThatPicksFindAreThoseToCheckAndRemove(t *testing.T) {
 	list, from := fiftyStale()
-	var s *Strategy
-	var mu sync.Mutex // guards list from here on
-	checked := make(chan struct{}, len(list))
-	scheduler, err := expiry.New(expiry.Config[string]{MaxConcurrent: 32, MaxPending: 1024, Expire: func(_ context.Context, id string) (expiry.Outcome, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		defer func() { checked <- struct{}{} }()
-		i := slices.IndexFunc(list, func(e Endpoint) bool { return e.ID == id })
-		if gaugeOf(list[i]).seen == atNoon.Now {
-			return expiry.Fresh, nil
-		}
-		list = slices.Delete(list, i, i+1)
-		return expiry.Expired, s.Update(list)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s = build(t, "slots;vnodes=1;maxscan=100", at(from, from), func(c *Config) {
-		c.Stale = func(e *Endpoint) { scheduler.Observe(e.ID) }
+	found := map[string]bool{}
+	s := build(t, "slots;vnodes=1;maxscan=100", at(from, from), func(c *Config) {
+		c.Stale = func(e *Endpoint) { found[e.ID] = true }
 	})
 	update(t, s, list)
 	pick(t, s, atNoon)
+	if len(found) != 50 {
+		t.Errorf("picks found %d stale endpoints, want 50", len(found))
+	}
 	gaugeOf(list[7]).seen = atNoon.Now // it shows itself before it is checked
-	ctx, cancel := context.WithCancel(t.Context())
-	finished := make(chan error)
-	go func() { finished <- scheduler.Run(ctx) }()
-	for range 50 { // found twice, once by each sample, and checked once
-		<-checked
-	}
-	cancel()
-	if err := <-finished; err != nil {
-		t.Error(err)
-	}
+	list = slices.DeleteFunc(list, func(e Endpoint) bool { return found[e.ID] && gaugeOf(e).seen != atNoon.Now })
+	update(t, s, list)
 	if len(list) != 2 || list[0].Node != "w0" || list[1].Node != "w7" {
 		t.Errorf("%d endpoints are left: %v", len(list), list)
 	}

@@ -25,7 +25,7 @@ type Config struct {
 	// Service is named in log lines.
 	Service string
 	// Stale is called for each stale endpoint that slots passes over. It is called
-	// within a pick, so it must not block; for example expiry.Scheduler.Observe.
+	// within a pick, so it must not block; for example advertise.Prober.Observe.
 	Stale func(*Endpoint)
 	// Dial opens a connection for closest and farthest. Default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -185,7 +185,8 @@ type Endpoint struct {
 	// Address is host:port. closest and farthest measure the time to connect to it; they
 	// never pick an endpoint without an address.
 	Address string
-	// Version distinguishes generations: slots uses only the highest version. Versions
+	// Version distinguishes generations: slots uses only the highest of
+	// the endpoints that it is given, which a caller can limit to one version. Versions
 	// are compared by their numbers (see CompareVersions): 1.10 is higher than 1.9,
 	// 1.0-rc1 is lower than 1.0, and an empty version is the lowest.
 	Version string
@@ -386,6 +387,6 @@ var (
 	errNoEndpoints = fmt.Errorf("selection: %w: wait for workers to advertise the service", ErrNoEndpoints)
 	errAllExcluded = fmt.Errorf("selection: %w: this request has tried them all; return its last error", ErrAllExcluded)
 	errUnmeasured  = fmt.Errorf("selection: %w: no connection to a remaining endpoint has succeeded yet; try again, or check that this relay can reach them", ErrNoMeasurement)
-	errAllStale    = fmt.Errorf("selection: %w: no endpoint of the highest version was seen recently; try again later", ErrAllStale)
+	errAllStale    = fmt.Errorf("selection: %w: no endpoint of the version in use was seen recently; try again later", ErrAllStale)
 	errScanBudget  = fmt.Errorf("selection: %w: the scan stopped after maxscan stale endpoints; try again, or raise maxscan", ErrAllStale)
 )

@@ -112,6 +112,7 @@ const (
 	CodeNoEndpoint       Code = "no_endpoint"        // 503: no worker offers it now
 	CodeNotReady         Code = "not_ready"          // 503: this relay does not know yet which workers offer it; see Retry-After
 	CodeOverloaded       Code = "overloaded"         // 503: too many requests in flight; see Retry-After
+	CodeBlocked          Code = "blocked"            // 403: the operator has blocked the caller or the service
 	CodeClientLimit      Code = "client_limit"       // 429: too many requests of this client in flight; see Retry-After
 	CodeTimeout          Code = "timeout"            // 504: no answer in time
 	CodeExhausted        Code = "relay_exhausted"    // 503: this relay could open no connection; see Retry-After

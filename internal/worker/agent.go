@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,17 +16,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/worker/health"
 	"github.com/ringway/ringway/internal/worker/sidecar"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // Agent offers the services of one instance.
 type Agent struct {
 	cfg       Config
-	members   *membership.Node
+	members   member
 	catalogue *advertise.Catalogue
 	offering  *offering
 	metrics   *metrics
@@ -41,21 +44,47 @@ type Agent struct {
 	configured []Service // those of the settings
 }
 
+// member is how this worker takes part: *membership.Node gossips, *session.Client holds sessions with
+// a few relays. Nothing else depends on which one it is.
+type member interface {
+	advertise.Gossip
+	Addr() string
+	Epoch() uint64
+	Status() membership.Status
+	Unproven() []membership.Unproven
+	Doubters() map[string]uint64
+	Start(ctx context.Context) error
+	WaitReady(ctx context.Context) error
+	SetDraining(on bool)
+	Close() error
+}
+
+// join makes the member.
+func join(cfg Config) (member, error) {
+	if len(cfg.Attach) > 0 {
+		return session.NewClient(session.Config{Member: cfg.Membership, Seeds: cfg.Attach})
+	}
+	node, err := membership.New(cfg.Membership)
+	return node, process.GossipError(err)
+}
+
 // ErrKilled is the error of Run after Kill.
 var ErrKilled = errors.New("worker: killed")
 
 // New validates the configuration and binds the listeners. It starts nothing; after an
 // error nothing stays bound.
 func New(cfg Config) (*Agent, error) {
-	socket, err := node.Listen(cfg.AdminAddr)
+	socket, err := process.Listen(cfg.AdminAddr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for admin on %s: %w", cfg.AdminAddr, err)
+		return nil, fmt.Errorf("listen for admin on %s (--admin-addr): %w", cfg.AdminAddr, err)
 	}
 	a := &Agent{cfg: cfg, socket: socket, killed: make(chan struct{}), file: servicesFile{path: cfg.ServicesFile}}
-	cfg.Membership.AdminAddr = node.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
-	if a.members, err = membership.New(cfg.Membership); err != nil {
+	cfg.Membership.AdminAddr = process.Reachable(socket.Addr(), cmp.Or(cfg.Membership.AdvertiseAddr, cfg.Membership.BindAddr))
+	members, err := join(cfg)
+	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
+	a.members = members
 	cfg.Rules.Proven = cfg.Membership.Identity != nil
 	a.cfg.Rules = cfg.Rules
 	if a.catalogue, err = advertise.New(advertise.Config{Gossip: a.members, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
@@ -63,7 +92,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
 		if a.sidecar, err = sidecar.New(sidecar.Config{
-			Addr: cfg.SidecarAddr, Identity: source, ServiceRoots: cfg.ServiceRoots, ProgressTimeout: cfg.ProgressTimeout,
+			Addr: cfg.SidecarAddr, Identity: source, ServiceRoots: cfg.ServiceRoots, ProgressTimeout: cfg.ProgressTimeout, MaxAnswerHead: cfg.MaxAnswerHead,
 			DrainTimeout: cfg.DrainTimeout, SessionDrainTimeout: cfg.SessionDrainTimeout, Logger: cfg.Logger, Registerer: cfg.Registry,
 		}); err != nil {
 			return nil, errors.Join(err, a.Close())
@@ -80,15 +109,15 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	mux := node.NewMux(node.Config{
-		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Doubters: a.members.Doubters, Reasons: a.Reasons, Gatherer: cfg.Registry,
+	mux := process.NewMux(process.Config{
+		Snapshot: a.members.Snapshot, Unproven: a.members.Unproven, Doubters: a.members.Doubters, Reasons: a.Reasons, Gatherer: cfg.Registry, Brief: true,
 		Catalogue: func() uint64 { return a.catalogue.View().Checksum() },
 	})
-	node.Handle(mux, node.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
+	process.Handle(mux, process.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
 	a.handle(mux)
-	node.RegisterReady(cfg.Registry, a.Reasons)
+	process.RegisterReady(cfg.Registry, a.Reasons)
 	a.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-	if err := cfg.Admin.Serve(a.server, mux, node.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+	if err := cfg.Admin.Serve(a.server, mux, process.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -97,9 +126,9 @@ func New(cfg Config) (*Agent, error) {
 // Check returns the error that New would return for cfg. It builds the agent on free ports
 // of loopback, so that an agent with this configuration may run meanwhile, and closes it.
 func Check(cfg Config) error {
-	cfg.AdminAddr, cfg.Membership = node.FreeAddr, node.CheckedMembership(cfg.Membership)
+	cfg.AdminAddr, cfg.Membership = process.FreeAddr, process.CheckedMembership(cfg.Membership)
 	if cfg.SidecarAddr != "" {
-		cfg.SidecarAddr = node.FreeAddr
+		cfg.SidecarAddr = process.FreeAddr
 	}
 	a, err := New(cfg)
 	if err != nil {
@@ -115,15 +144,51 @@ func (a *Agent) AdminAddr() string { return a.socket.Addr().String() }
 func (a *Agent) GossipAddr() string { return a.members.Addr() }
 
 // Reasons lists why this agent offers nothing at the moment.
-func (a *Agent) Reasons() []node.Reason {
-	var reasons []node.Reason
+func (a *Agent) Reasons() []process.Reason {
+	var reasons []process.Reason
 	if a.stopping.Load() {
-		reasons = append(reasons, node.Reason{Code: node.Stopping, Text: "draining"})
+		reasons = append(reasons, process.Reason{Code: process.Stopping, Text: "draining"})
 	}
 	if status := a.members.Status(); !status.Joined {
-		reasons = append(reasons, node.WaitsToJoin(status.Err))
+		reasons = append(reasons, process.WaitsToJoin(status.Err))
+	} else if !a.knowsRelay() {
+		reasons = append(reasons, process.Reason{Code: process.NoRelay, Text: a.noRelay()})
 	}
+	reasons = append(reasons, process.Limits(a.members.Status(), nil)...)
 	return append(reasons, a.offering.reasons()...)
+}
+
+// knowsRelay reports whether a member is alive that sends requests to workers.
+func (a *Agent) knowsRelay() bool {
+	s := a.members.Snapshot()
+	return s != nil && slices.ContainsFunc(s.Members(), func(m membership.Member) bool { return m.Role != identity.RoleWorker })
+}
+
+// noRelay describes why no relay is known, with the remedy.
+func (a *Agent) noRelay() string {
+	if len(a.cfg.Membership.Seeds) == 0 {
+		return "no relay is known: give --join, the gossip address of a relay, or wait until a relay joins this worker"
+	}
+	return "no relay is known: the members that were reached are workers; start a relay, or name one in --join"
+}
+
+// readyInterval is the interval at which Run checks whether the agent has become ready.
+const readyInterval = 50 * time.Millisecond
+
+// becomeReady logs when the agent is ready for the first time, as /readyz has it.
+func (a *Agent) becomeReady(ctx, failed context.Context) {
+	tick := time.NewTicker(readyInterval)
+	defer tick.Stop()
+	for len(a.Reasons()) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		case <-failed.Done():
+			return
+		}
+	}
+	a.cfg.Logger.Info("ready", "services", len(a.offering.status()), "members", len(a.members.Snapshot().Members()))
 }
 
 // Run offers the services until ctx ends, withdraws them in order, and returns when nothing
@@ -177,12 +242,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	group.Go(func() error {
-		joining, giveUp := context.WithCancel(ctx)
-		defer giveUp()
-		defer context.AfterFunc(failed, giveUp)()
-		if a.members.WaitReady(joining) == nil {
-			a.cfg.Logger.Info("ready", "services", len(a.offering.status()), "members", len(a.members.Snapshot().Members()))
-		}
+		a.becomeReady(ctx, failed)
 		select {
 		case <-ctx.Done():
 			a.stop()
@@ -252,12 +312,12 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &metrics{
 		services: f.GaugeVec("ringway_worker_services", "Services of this worker, by what becomes of them: offered, unhealthy (relays do not know them), draining (relays send nothing new).", "state"),
 		reloads:  f.CounterVec("ringway_worker_reloads_total", "Reloads of the services, by a signal, the admin API or a changed file: applied, unchanged, refused (nothing changed).", "result"),
 	}
-	series.StartAtZero(m.reloads, reloadApplied, reloadUnchanged, reloadRefused)
+	metric.StartAtZero(m.reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	m.count(nil)
 	return m
 }

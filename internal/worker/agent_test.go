@@ -133,7 +133,46 @@ func ask(t *testing.T, agent *worker.Agent, method, path, body string, into any)
 func TestAnAgentThatCannotBindNamesTheAddress(t *testing.T) {
 	node, _ := observer(t, nil)
 	err := fleetOf(node.Addr()).StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.GossipAddr = node.Addr() }})
-	if err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) {
+	if err == nil || !strings.Contains(err.Error(), "listen for gossip on "+node.Addr()) || !strings.Contains(err.Error(), "--gossip-addr") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A worker without seeds is ready when a relay has joined it, and not before.
+func TestAWorkerThatKnowsNoRelayIsNotReady(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true})
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.Services, s.Join = []string{"echo=127.0.0.1:9000"}, nil }}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	agent := f.Worker("w1").Agent
+	// Its first reason is that it has not joined. Without seeds, that needs no other member.
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		var health api.Health
+		status := ask(t, agent, "GET", "/readyz", "", &health)
+		if status == http.StatusServiceUnavailable && strings.Contains(strings.Join(health.Reasons, " "), "no relay is known: give --join") {
+			break
+		}
+		if status == http.StatusOK || time.Now().After(end) {
+			t.Fatalf("alone: %d %v", status, health.Reasons)
+		}
+	}
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r1", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", Seeds: []string{agent.GossipAddr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	if err := node.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); len(agent.Reasons()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("with a relay: %v", agent.Reasons())
+		}
 	}
 }

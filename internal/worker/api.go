@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/statuspage"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -29,17 +29,17 @@ const (
 func (a *Agent) handle(mux *http.ServeMux) {
 	a.handleStatusPage(mux)
 	mux.HandleFunc("GET /api/v1/services", func(w http.ResponseWriter, _ *http.Request) {
-		node.WriteJSON(w, http.StatusOK, a.servicesAnswer())
+		process.WriteJSON(w, http.StatusOK, a.servicesAnswer())
 	})
 	mux.HandleFunc("POST /api/v1/drain", a.handleDrain(true))
 	mux.HandleFunc("POST /api/v1/undrain", a.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", func(w http.ResponseWriter, _ *http.Request) {
 		change, err := a.reload()
 		if err != nil {
-			node.WriteError(w, http.StatusUnprocessableEntity, err.Error())
+			process.WriteError(w, http.StatusUnprocessableEntity, err.Error())
 			return
 		}
-		node.WriteJSON(w, http.StatusOK, change)
+		process.WriteJSON(w, http.StatusOK, change)
 	})
 }
 
@@ -51,15 +51,15 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		names, err := drainNames(req)
 		if err != nil {
-			node.WriteError(w, http.StatusBadRequest, err.Error())
+			process.WriteError(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		if a.stopping.Load() {
-			node.WriteError(w, http.StatusConflict, "this worker stops: all its services are draining, and stay so")
+			process.WriteError(w, http.StatusConflict, "this worker stops: all its services are draining, and stay so")
 			return
 		}
 		if err := a.offering.drain(drained, names); err != nil {
-			node.WriteError(w, http.StatusNotFound, err.Error())
+			process.WriteError(w, http.StatusNotFound, err.Error())
 			return
 		}
 		ctx, cancel := context.WithTimeout(req.Context(), announceTimeout)
@@ -67,7 +67,7 @@ func (a *Agent) handleDrain(drained bool) http.HandlerFunc {
 		announced := a.catalogue.Flush(ctx) == nil
 		answer := a.servicesAnswer()
 		answer.Announced = &announced
-		node.WriteJSON(w, http.StatusOK, answer)
+		process.WriteJSON(w, http.StatusOK, answer)
 	}
 }
 
@@ -92,7 +92,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 	now, m := time.Now(), a.cfg.Membership
 	d := statuspage.Document{
 		ID: m.ID, Role: string(identity.RoleWorker), Cluster: m.Cluster, Environment: m.Environment, Datacenter: m.Datacenter, Region: m.Region,
-		Build: node.Version(), Now: now, Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
+		Build: process.Version(), Now: now, Uptime: now.Sub(time.UnixMilli(int64(a.members.Epoch()))),
 		ServicesChecksum: fmt.Sprintf("%016x", a.catalogue.View().Checksum()),
 	}
 	if s := a.members.Snapshot(); s != nil {
@@ -119,16 +119,20 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 }
 
 // statusNotice returns a notice with the remedy for a reason of Reasons.
-func statusNotice(reason node.Reason) statuspage.Notice {
+func statusNotice(reason process.Reason) statuspage.Notice {
 	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
 	switch reason.Code {
-	case node.Stopping:
+	case process.Stopping:
 		n.Remedy = "It stops: relays send nothing new."
-	case node.NotJoined:
-		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP.", "alone"
-	case node.ServiceDrained:
+	case process.NotJoined:
+		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP; or those of --attach, and their peer port.", "alone"
+	case process.NoRelay:
+		n.Remedy, n.Runbook = "No request can come. It is ready as soon as it sees a relay.", "alone"
+	case process.LimitReached:
+		n.Remedy, n.Runbook = "Restart the members one after the other with the higher limit; first find out whether the new ones are yours.", "limit-reached"
+	case process.ServiceDrained:
 		n.Remedy, n.Runbook = "`worker undrain` offers it again.", "drain-forgotten"
-	case node.ServiceUnhealthy, node.NoService:
+	case process.ServiceUnhealthy, process.NoService:
 		n.Remedy, n.Runbook = "The check of the service reports the reason; see the table.", "service-unhealthy"
 	}
 	return n

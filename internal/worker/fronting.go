@@ -8,7 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/worker/sidecar"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -59,7 +59,7 @@ func (r reach) check(services []Service) error {
 		if r.sidecar != "" {
 			address = r.sidecar
 			if bound, err := netip.ParseAddrPort(r.sidecar); err == nil {
-				address = node.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
+				address = process.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
 			}
 		}
 		if r.gossip == "" {
@@ -81,7 +81,7 @@ func (a *Agent) SidecarAddr() string {
 	if a.sidecar == nil {
 		return ""
 	}
-	return node.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
+	return process.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
 }
 
 // front makes the sidecar carry exactly these services.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -298,8 +298,8 @@ func (o *offering) status() []api.WorkerService {
 }
 
 // reasons lists why nothing is offered; empty if something is offered.
-func (o *offering) reasons() []node.Reason {
-	var reasons []node.Reason
+func (o *offering) reasons() []process.Reason {
+	var reasons []process.Reason
 	list := o.status()
 	for _, s := range list {
 		switch {
@@ -307,16 +307,16 @@ func (o *offering) reasons() []node.Reason {
 			return nil
 		case len(reasons) == mostNamed:
 		case s.State == string(Unhealthy):
-			reasons = append(reasons, node.Reason{Code: node.ServiceUnhealthy, Text: fmt.Sprintf("service %s is not offered: unhealthy: %s", s.Name, s.Error)})
+			reasons = append(reasons, process.Reason{Code: process.ServiceUnhealthy, Text: fmt.Sprintf("service %s is not offered: unhealthy: %s", s.Name, s.Error)})
 		default:
-			reasons = append(reasons, node.Reason{Code: node.ServiceDrained, Text: fmt.Sprintf("service %s is drained", s.Name)})
+			reasons = append(reasons, process.Reason{Code: process.ServiceDrained, Text: fmt.Sprintf("service %s is drained", s.Name)})
 		}
 	}
 	switch {
 	case len(list) == 0:
-		return []node.Reason{{Code: node.NoService, Text: "no service is configured yet"}}
+		return []process.Reason{{Code: process.NoService, Text: "no service is configured yet"}}
 	case len(list) > len(reasons):
-		return append(reasons, node.Reason{Code: reasons[0].Code, Text: fmt.Sprintf("and %d services more", len(list)-len(reasons))})
+		return append(reasons, process.Reason{Code: reasons[0].Code, Text: fmt.Sprintf("and %d services more", len(list)-len(reasons))})
 	}
 	return reasons
 }

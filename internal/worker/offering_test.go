@@ -22,7 +22,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -376,7 +376,7 @@ func TestReasonsExplainWhyNothingIsOffered(t *testing.T) {
 	i := startInstance(t)
 	i.sick.Store(true)
 	o, r, _ := startOffering(t)
-	if got := o.reasons(); !slices.Equal(got, []node.Reason{{Code: node.NoService, Text: "no service is configured yet"}}) {
+	if got := o.reasons(); !slices.Equal(got, []process.Reason{{Code: process.NoService, Text: "no service is configured yet"}}) {
 		t.Errorf("%q", got)
 	}
 	if _, heard, _ := r.last(); heard > 0 {
@@ -391,7 +391,7 @@ func TestReasonsExplainWhyNothingIsOffered(t *testing.T) {
 	}
 	awaitProbe(t, o, "a", 1)
 	got := o.reasons()
-	if len(got) != 2 || got[0].Code != node.ServiceUnhealthy || !strings.HasPrefix(got[0].Text, "service a is not offered: unhealthy: ") || !strings.Contains(got[0].Text, "503") || got[1] != (node.Reason{Code: node.ServiceDrained, Text: "service b is drained"}) {
+	if len(got) != 2 || got[0].Code != process.ServiceUnhealthy || !strings.HasPrefix(got[0].Text, "service a is not offered: unhealthy: ") || !strings.Contains(got[0].Text, "503") || got[1] != (process.Reason{Code: process.ServiceDrained, Text: "service b is drained"}) {
 		t.Errorf("%q", got)
 	}
 	var dozens []Service

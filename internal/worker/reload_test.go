@@ -17,8 +17,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/node"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -29,7 +29,7 @@ type rig struct {
 	t                  *testing.T
 	agent              *worker.Agent
 	views              <-chan *advertise.View
-	log                *observed.Log
+	log                *logtest.Log
 	registry           *prometheus.Registry
 	settings, services string // paths
 	level              slog.LevelVar
@@ -39,7 +39,7 @@ func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	t.Helper()
 	relay, catalogue := observer(t, nil)
 	dir := t.TempDir()
-	r := &rig{t: t, log: &observed.Log{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
+	r := &rig{t: t, log: &logtest.Log{}, registry: prometheus.NewRegistry(), settings: filepath.Join(dir, "settings.yaml"), services: filepath.Join(dir, "services.yaml")}
 	r.write(r.settings, settingsText)
 	r.write(r.services, servicesText)
 	s := worker.DefaultSettings()
@@ -57,7 +57,7 @@ func startRig(t *testing.T, settingsText, servicesText string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Running = node.NewRunning(node.RunningConfig{Set: set, Load: load, Level: &r.level})
+	cfg.Running = process.NewRunning(process.RunningConfig{Set: set, Load: load, Level: &r.level})
 	cfg.ReadSettings, cfg.DrainDelay = s.Reader(cfg.Running), 0
 	if r.agent, err = worker.New(cfg); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func (r *rig) await(want ...string) {
 
 func (r *rig) reloads(result string) float64 {
 	r.t.Helper()
-	n, there := observed.Series(r.t, r.registry, "ringway_worker_reloads_total")[result]
+	n, there := logtest.Series(r.t, r.registry, "ringway_worker_reloads_total")[result]
 	if !there {
 		r.t.Fatalf("no reloads %s", result)
 	}

@@ -12,6 +12,7 @@ import (
 func TestAServiceIsWrittenAsNameAddressAndOptions(t *testing.T) {
 	for text, want := range map[string]advertise.Service{
 		"echo=127.0.0.1:9000": {Name: "echo", Address: "127.0.0.1:9000", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
+		"echo=:9000":          {Name: "echo", Address: "127.0.0.1:9000", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
 		" echo = h:1 ":        {Name: "echo", Address: "h:1", Protocol: advertise.HTTP1, Weight: 10, State: advertise.Ready},
 		"chat=[::1]:9000;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue": {
 			Name: "chat", Address: "[::1]:9000", Protocol: advertise.H2C, Weight: 20, Slots: 100, Version: "v2", Tags: []string{"gpu", "blue"}, State: advertise.Ready},
@@ -50,6 +51,7 @@ func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 		"echo=9000":                             "address",
 		"=h:1":                                  "service name",
 		"echo=h:0":                              "port",
+		"echo=h:1;protocl=h2c":                  `unknown option "protocl", did you mean protocol?`,
 		"echo=h:1;weight=101":                   "weight 101",
 		"echo=h:1;weight=0":                     "weight 0: want 1 to 100",
 		"echo=h:1;selection=":                   "selection is empty",
@@ -64,7 +66,7 @@ func TestAServiceThatCannotWorkIsRefusedWithItsReason(t *testing.T) {
 		"echo=h:1;selection=stable:vnodes=3":      `takes no parameter "vnodes"`,
 		"echo=h:1;weight=many":                    `weight "many" is not a number`,
 		"echo=h:1;protocol=gopher":                "protocol",
-		"echo=h:1;colour=red":                     `unknown option "colour"`,
+		"echo=h:1;colour=red":                     `unknown option "colour", allowed are protocol, weight`,
 		"echo=h:1;relays=few":                     `relays "few" is not a number`,
 		"echo=h:1;fall=3":                         "fall=3 belongs to a check, and there is none: add check=",
 		"echo=h:1;check=gopher":                   `kind "gopher"`,

@@ -47,10 +47,13 @@ type Service struct {
 // Checked reports whether the service has a check.
 func (s Service) Checked() bool { return s.Check != health.Check{} }
 
-// Normalize sets the defaults and reports invalid values. A check without an address uses
-// the address of the service.
+// Normalize sets the defaults and reports invalid values. An address without a host is on
+// loopback, and a check without an address uses the address of the service.
 func (s Service) Normalize() (Service, error) {
 	var err, checkErr error
+	if strings.HasPrefix(s.Address, ":") {
+		s.Address = "127.0.0.1" + s.Address
+	}
 	s.Service, err = s.Service.Normalize()
 	if _, selectionErr := strategy.Parse(s.Selection); selectionErr != nil {
 		err = errors.Join(err, fmt.Errorf("service %q: %w", s.Name, selectionErr))
@@ -108,9 +111,13 @@ const proxyProtocol = "v2"
 // of nodes do not contain these characters.
 var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
 
+// serviceOptions are the options of --service.
+var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "relays", "selection", "request-timeout", "attempt-timeout", "progress-timeout", "retry", "session-cookie", "proxy-protocol", "server-name", "check", "host", "method", "header", "expect", "interval", "timeout", "rise", "fall", "grace"}
+
 // ParseService parses a value of --service:
 //
 //	name=host:port
+//	name=:port
 //	name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;tag=blue
 //	name=host:port;relays=5;selection=stable
 //	name=host:port;request-timeout=5s;attempt-timeout=1s;progress-timeout=1m;retry=connect;session-cookie=sid
@@ -176,10 +183,13 @@ func ParseService(text string) (Service, error) {
 			}
 		case "request-timeout", "attempt-timeout", "progress-timeout", "retry", "session-cookie":
 			policy = append(policy, option)
-		case "host", "interval", "timeout", "rise", "fall", "grace":
+		case "host", "method", "header", "expect", "interval", "timeout", "rise", "fall", "grace":
 			checkOptions = append(checkOptions, option)
 		default:
-			return fail("unknown option %q, allowed are protocol, weight, slots, version, tag, relays, selection, request-timeout, attempt-timeout, progress-timeout, retry, session-cookie, proxy-protocol, server-name, check, host, interval, timeout, rise, fall, grace", key)
+			if meant := settings.Nearest(key, serviceOptions); meant != "" {
+				return fail("unknown option %q, did you mean %s?", key, meant)
+			}
+			return fail("unknown option %q, allowed are %s", key, strings.Join(serviceOptions, ", "))
 		}
 		if err != nil {
 			return fail("%s %q is not a number", key, value)
@@ -253,16 +263,19 @@ type fileService struct {
 }
 
 type fileCheck struct {
-	Kind     health.Kind    `yaml:"kind"`
-	Address  string         `yaml:"address"`
-	Path     string         `yaml:"path"`
-	Host     string         `yaml:"host"`
-	Service  string         `yaml:"service"`
-	Interval time.Duration  `yaml:"interval"`
-	Timeout  time.Duration  `yaml:"timeout"`
-	Rise     int            `yaml:"rise"`
-	Fall     int            `yaml:"fall"`
-	Grace    *time.Duration `yaml:"grace"`
+	Kind     health.Kind       `yaml:"kind"`
+	Address  string            `yaml:"address"`
+	Path     string            `yaml:"path"`
+	Host     string            `yaml:"host"`
+	Method   string            `yaml:"method"`
+	Headers  map[string]string `yaml:"headers"`
+	Expect   string            `yaml:"expect"`
+	Service  string            `yaml:"service"`
+	Interval time.Duration     `yaml:"interval"`
+	Timeout  time.Duration     `yaml:"timeout"`
+	Rise     int               `yaml:"rise"`
+	Fall     int               `yaml:"fall"`
+	Grace    *time.Duration    `yaml:"grace"`
 }
 
 func (f fileService) service() (Service, error) {
@@ -290,8 +303,14 @@ func (f fileService) service() (Service, error) {
 			return s, fmt.Errorf("service %q: check: the kind is missing: want tcp, http or grpc", f.Name)
 		}
 		s.Check = health.Check{
-			Kind: c.Kind, Address: c.Address, Path: c.Path, Host: c.Host, Service: c.Service,
+			Kind: c.Kind, Address: c.Address, Path: c.Path, Host: c.Host, Method: c.Method, Expect: c.Expect, Service: c.Service,
 			Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall,
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+			if strings.ContainsAny(name+c.Headers[name], "\r\n") {
+				return s, fmt.Errorf("service %q: check: header %.80q: a header has no line break", f.Name, name)
+			}
+			s.Check = s.Check.WithHeader(name, c.Headers[name])
 		}
 		if c.Grace != nil {
 			if s.Check.StartGrace = *c.Grace; *c.Grace == 0 {
@@ -319,16 +338,24 @@ func normalize(items []fileService) ([]Service, error) {
 	return services, checkTogether(services)
 }
 
+// ServicesFile returns the keys of a file of services.
+func ServicesFile() *settings.Set { return declareServices(new([]fileService)) }
+
+func declareServices(items *[]fileService) *settings.Set {
+	set := settings.New("services file", "RINGWAY")
+	settings.Section(set, items, settings.Spec{Name: "services", Required: true, Usage: "services that the worker offers, in addition to those of its settings"}, func(items []fileService) error {
+		_, err := normalize(items)
+		return err
+	})
+	return set
+}
+
 // ParseServices parses a file of services, whose format is described in
 // docs/reference/services-file.md; path is for messages. The error joins all problems, each
 // with its line. An empty file is refused, because it is probably incomplete.
 func ParseServices(path string, body []byte) ([]Service, error) {
 	var items []fileService
-	set := settings.New("services file", "RINGWAY")
-	settings.Section(set, &items, settings.Spec{Name: "services", Required: true}, func(items []fileService) error {
-		_, err := normalize(items)
-		return err
-	})
+	set := declareServices(&items)
 	err := set.Load(settings.Sources{File: path, ReadFile: func(string) ([]byte, error) { return body, nil }})
 	var problems settings.Problems
 	if !errors.As(err, &problems) {

@@ -3,7 +3,7 @@ package identity
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // metrics holds every metric of the package. No label contains data of a peer.
@@ -23,7 +23,7 @@ const (
 // ends of the certificate in use and of the authority that it depends on, in Unix seconds;
 // denied returns the length of the deny list.
 func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64) *metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	m := &metrics{
 		refusals:    f.CounterVec("ringway_identity_refusals_total", "TLS handshakes that this process refused, by direction and reason.", "direction", "reason"),
 		reloads:     f.CounterVec("ringway_identity_reloads_total", "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.", "result"),
@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() fl
 			m.closed.WithLabelValues(string(direction), string(reason))
 		}
 	}
-	series.StartAtZero(m.reloads, resultReplaced, resultFailed)
-	series.StartAtZero(m.denyReloads, resultReplaced, resultFailed)
+	metric.StartAtZero(m.reloads, resultReplaced, resultFailed)
+	metric.StartAtZero(m.denyReloads, resultReplaced, resultFailed)
 	return m
 }

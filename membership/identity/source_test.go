@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 // issued is one certificate with its key, as files want it.
@@ -54,10 +54,10 @@ func filesIn(dir string) Files {
 	return Files{Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), Authorities: filepath.Join(dir, "ca.crt")}
 }
 
-func sourceFrom(t testing.TB, f Files, p PEM) (*Source, *observed.Log) {
+func sourceFrom(t testing.TB, f Files, p PEM) (*Source, *logtest.Log) {
 	t.Helper()
 	write(t, f, p)
-	logs := &observed.Log{}
+	logs := &logtest.Log{}
 	s, err := NewSource(f, SourceConfig{Logger: slog.New(slog.NewTextHandler(logs, nil)), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -391,7 +391,7 @@ func TestAKeyThatAGroupCanReadIsWarnedAbout(t *testing.T) {
 		if err := os.Chmod(f.Key, mode); err != nil {
 			t.Fatal(err)
 		}
-		logs := &observed.Log{}
+		logs := &logtest.Log{}
 		if _, err := NewSource(f, SourceConfig{Logger: slog.New(slog.NewTextHandler(logs, nil))}); err != nil {
 			t.Fatalf("mode %04o: %v", mode, err)
 		}

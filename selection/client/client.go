@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/discovery"
-	"github.com/ringway/ringway/internal/pool"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -22,7 +22,7 @@ import (
 type Client struct {
 	cfg       Config
 	finder    *discovery.Finder
-	pool      *pool.Pool[*relayConn]
+	pool      *relaypool.Pool[*relayConn]
 	transport *http.Transport // opens connections; pools none
 	budget    *selection.RetryBudget
 	metrics   *metrics
@@ -50,13 +50,13 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.finder = finder
-	counters, poolErr := pool.NewMetrics(cfg.Registerer)
+	counters, poolErr := relaypool.NewMetrics(cfg.Registerer)
 	metrics, ownErr := newMetrics(cfg.Registerer)
 	if err := errors.Join(poolErr, ownErr); err != nil {
 		return nil, fmt.Errorf("client: register metrics: %w", err)
 	}
 	c.metrics = metrics
-	c.pool, err = pool.New(*cfg.pool, c.open, pool.Observer{Logger: cfg.Logger, Metrics: counters, OnEvent: c.onEvent})
+	c.pool, err = relaypool.New(*cfg.pool, c.open, relaypool.Observer{Logger: cfg.Logger, Metrics: counters, OnEvent: c.onEvent})
 	return c, err
 }
 
@@ -74,7 +74,7 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 // status returns all relays, their health, and which of them are used.
-func (c *Client) status() pool.Status { return c.pool.Status() }
+func (c *Client) status() relaypool.Status { return c.pool.Status() }
 
 // savings is how many retries a client can make in a burst.
 const savings = 100
@@ -85,9 +85,9 @@ const minPause = time.Second
 
 // find keeps the pool's peers up to date. The finder logs names that fail.
 func (c *Client) find(ctx context.Context) {
-	update := func() (relays []pool.Peer) {
+	update := func() (relays []relaypool.Peer) {
 		for _, addr := range c.finder.Addrs() {
-			relays = append(relays, pool.Peer{ID: addr.String(), Address: addr.String()})
+			relays = append(relays, relaypool.Peer{ID: addr.String(), Address: addr.String()})
 		}
 		_ = c.pool.Update(relays) // addresses are unique; a closed pool needs no peers
 		return relays
@@ -115,8 +115,8 @@ func (c *Client) find(ctx context.Context) {
 	}
 }
 
-func (c *Client) onEvent(e pool.Event) {
-	if e.Kind == pool.ConnectFailed || e.Kind == pool.Evicted && e.Reason == pool.Lost {
+func (c *Client) onEvent(e relaypool.Event) {
+	if e.Kind == relaypool.ConnectFailed || e.Kind == relaypool.Evicted && e.Reason == relaypool.Lost {
 		select {
 		case c.wantRefresh <- struct{}{}:
 		default:
@@ -169,7 +169,7 @@ func (c *Client) scheme() string {
 }
 
 // open opens a connection for the pool.
-func (c *Client) open(ctx context.Context, relay pool.Peer, lost func(error)) (*relayConn, error) {
+func (c *Client) open(ctx context.Context, relay relaypool.Peer, lost func(error)) (*relayConn, error) {
 	conn, err := c.transport.NewClientConn(ctx, c.scheme(), relay.Address)
 	if err != nil {
 		return nil, err
@@ -195,12 +195,12 @@ const (
 )
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	f := series.With(nil) // registered below, with all errors
+	f := metric.With(nil) // registered below, with all errors
 	m := &metrics{
 		retries: f.CounterVec("ringway_client_retries_total", "Requests sent to another relay, by reason: unsent (nothing was sent to the first relay), failed (the first relay did not answer).", "reason"),
 		refused: f.CounterVec("ringway_client_retries_refused_total", "Requests that failed and were not retried, by reason: unsafe (the method is not idempotent, or the body cannot be read again), attempts (limit of attempts reached), budget (retry budget used up).", "reason"),
 	}
-	series.StartAtZero(m.retries, retryUnsent, retryFailed)
-	series.StartAtZero(m.refused, refusedUnsafe, refusedAttempts, refusedBudget)
+	metric.StartAtZero(m.retries, retryUnsent, retryFailed)
+	metric.StartAtZero(m.refused, refusedUnsafe, refusedAttempts, refusedBudget)
 	return m, errors.Join(r.Register(m.retries), r.Register(m.refused))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -121,9 +121,9 @@ func TestTheOnlyRelayMayRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.kill()
-	eventually(t, c, "the relay is gone", func(s pool.Status) bool { return len(s.Primaries) == 0 && s.Peers[0].Health == pool.Out })
+	eventually(t, c, "the relay is gone", func(s relaypool.Status) bool { return len(s.Primaries) == 0 && s.Peers[0].Health == relaypool.Out })
 	_, _, err := get(web, "http://billing/a")
-	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, pool.ErrUnavailable) || !strings.Contains(err.Error(), r.addr) || !strings.Contains(err.Error(), "is tried again in") {
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, relaypool.ErrUnavailable) || !strings.Contains(err.Error(), r.addr) || !strings.Contains(err.Error(), "is tried again in") {
 		t.Errorf("while it is gone: %v", err)
 	}
 	newRelayAt(t, r.addr, nil)
@@ -283,7 +283,7 @@ func TestARelayThatHangsIsEvictedAndACallerThatLeavesBlamesNoRelay(t *testing.T)
 		_ = request(ctx)
 	}
 	for _, p := range c.status().Peers {
-		if p.Health == pool.Out || p.Consecutive != 0 {
+		if p.Health == relaypool.Out || p.Consecutive != 0 {
 			t.Errorf("the caller went away, and %+v is blamed", p)
 		}
 	}
@@ -292,9 +292,9 @@ func TestARelayThatHangsIsEvictedAndACallerThatLeavesBlamesNoRelay(t *testing.T)
 		_ = request(ctx)
 		cancel()
 	}
-	eventually(t, c, "the relay that hangs is evicted", func(s pool.Status) bool {
+	eventually(t, c, "the relay that hangs is evicted", func(s relaypool.Status) bool {
 		for _, p := range s.Peers {
-			if p.ID == hung && p.Health == pool.Out {
+			if p.ID == hung && p.Health == relaypool.Out {
 				return true
 			}
 		}
@@ -379,14 +379,14 @@ func TestManyRequestsShareFewConnectionsOverHTTP2AndTakeTurnsOverHTTP1(t *testin
 		if http1 {
 			want, exhausted = 5, 15 // five connections, and the limit
 		}
-		eventually(t, c, fmt.Sprintf("%d requests are under way", want), func(s pool.Status) bool {
+		eventually(t, c, fmt.Sprintf("%d requests are under way", want), func(s relaypool.Status) bool {
 			return s.Peers[0].InFlight == want && relays[0].requests.Load() == int64(want)
 		})
 		if !http1 && c.status().Connections.Total() != 1 {
 			t.Errorf("connections: %+v", c.status().Connections)
 		}
 		if http1 {
-			eventually(t, c, "the others are refused", func(pool.Status) bool {
+			eventually(t, c, "the others are refused", func(relaypool.Status) bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(failed) == exhausted
@@ -402,7 +402,7 @@ func TestManyRequestsShareFewConnectionsOverHTTP2AndTakeTurnsOverHTTP1(t *testin
 				t.Error(err)
 			}
 		}
-		eventually(t, c, "nothing is under way", func(s pool.Status) bool { return s.Peers[0].InFlight == 0 })
+		eventually(t, c, "nothing is under way", func(s relaypool.Status) bool { return s.Peers[0].InFlight == 0 })
 	}
 }
 
@@ -452,7 +452,7 @@ func TestAnUpgradedConnectionCarriesBothWays(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 	both.Close()
-	eventually(t, c, "its place is given back", func(s pool.Status) bool { return s.Peers[0].InFlight == 0 })
+	eventually(t, c, "its place is given back", func(s relaypool.Status) bool { return s.Peers[0].InFlight == 0 })
 }
 
 func TestOverTLSTheRelayIsChecked(t *testing.T) {
@@ -513,7 +513,7 @@ func TestAResponseBodyHoldsItsPlaceUntilItEnds(t *testing.T) {
 }
 
 func TestWithoutRunARequestIsAnError(t *testing.T) {
-	cfg := pool.DefaultConfig()
+	cfg := relaypool.DefaultConfig()
 	cfg.Selector, cfg.ConnectTimeout = "test", 50*time.Millisecond
 	c, err := New(Config{Seeds: []string{"127.0.0.1:1"}, pool: &cfg})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/membership/discovery"
 )
 
@@ -52,7 +52,7 @@ type Config struct {
 
 	// pool is set by tests. By default its Selector is random, so that clients spread over the
 	// relays, and a connection of HTTP/1.1 carries one request.
-	pool *pool.Config
+	pool *relaypool.Config
 }
 
 // withDefaults fills in the defaults and checks the settings that discovery and pool do
@@ -73,7 +73,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.RefreshInterval = cmp.Or(c.RefreshInterval, time.Minute)
 	c.RefreshJitter = cmp.Or(c.RefreshJitter, 5*time.Second)
 	if c.pool == nil {
-		defaults := pool.DefaultConfig()
+		defaults := relaypool.DefaultConfig()
 		defaults.Selector = rand.Text()
 		defaults.Primaries, defaults.Backups = cmp.Or(c.Primaries, defaults.Primaries), max(0, cmp.Or(c.Backups, defaults.Backups))
 		if c.HTTP1 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/membership/discovery"
 )
 
@@ -92,7 +92,7 @@ func TestAFleetWhoseEveryAddressChangesIsFollowedWithoutLosingARequest(t *testin
 	for range 2 {
 		next := newRelays(t, 4, noContent)
 		z.list(next...)
-		eventually(t, c, "the new relays are known and the old ones forgotten", func(s pool.Status) bool {
+		eventually(t, c, "the new relays are known and the old ones forgotten", func(s relaypool.Status) bool {
 			var ids []string
 			for _, p := range s.Peers {
 				ids = append(ids, p.ID)
@@ -121,7 +121,7 @@ func TestSeedsAreLookedUpAfterTheIntervalAndTheJitter(t *testing.T) {
 		settled(t, cl, 1)
 		asked := func() int { z.mu.Lock(); defer z.mu.Unlock(); return z.asked }
 		if c.often {
-			eventually(t, cl, "ten lookups", func(pool.Status) bool { return asked() >= 10 })
+			eventually(t, cl, "ten lookups", func(relaypool.Status) bool { return asked() >= 10 })
 			continue
 		}
 		time.Sleep(200 * time.Millisecond) // nothing is to happen
@@ -139,7 +139,7 @@ func TestSeedsAreLookedUpAgainWhenTheirTTLHasPassed(t *testing.T) {
 	c, _ := running(t, Config{Seeds: []string{"srv+_relay._tcp.relays.test"}, Resolver: z.resolver, RefreshInterval: time.Hour})
 	settled(t, c, 1)
 	z.list(old, next)
-	eventually(t, c, "the new relay is used", func(s pool.Status) bool { return slices.Contains(s.Primaries, next.addr) })
+	eventually(t, c, "the new relay is used", func(s relaypool.Status) bool { return slices.Contains(s.Primaries, next.addr) })
 }
 
 func TestWhenDNSDiesTheRelaysThatAreKnownGoOnServing(t *testing.T) {
@@ -175,7 +175,7 @@ func TestALostRelayIsLookedUpAgainSoon(t *testing.T) {
 	next := newRelay(t, nil)
 	z.list(next)
 	old.kill()
-	eventually(t, c, "the new relay is used", func(s pool.Status) bool { return slices.Contains(s.Primaries, next.addr) })
+	eventually(t, c, "the new relay is used", func(s relaypool.Status) bool { return slices.Contains(s.Primaries, next.addr) })
 }
 
 func TestASeedWithoutAPortMeansTheIngress(t *testing.T) {

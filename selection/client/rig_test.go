@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -120,14 +120,14 @@ func running(t testing.TB, cfg Config) (*Client, *http.Client) {
 }
 
 // settled waits until the client has all the places it can have.
-func settled(t testing.TB, c *Client, places int) pool.Status {
+func settled(t testing.TB, c *Client, places int) relaypool.Status {
 	t.Helper()
-	return eventually(t, c, fmt.Sprintf("%d relays are connected", places), func(s pool.Status) bool {
+	return eventually(t, c, fmt.Sprintf("%d relays are connected", places), func(s relaypool.Status) bool {
 		return len(s.Primaries)+len(s.Backups) == places && len(s.Joining) == 0
 	})
 }
 
-func eventually(t testing.TB, c *Client, what string, ok func(pool.Status) bool) pool.Status {
+func eventually(t testing.TB, c *Client, what string, ok func(relaypool.Status) bool) relaypool.Status {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if s := c.status(); ok(s) {
@@ -135,7 +135,7 @@ func eventually(t testing.TB, c *Client, what string, ok func(pool.Status) bool)
 		}
 	}
 	t.Fatalf("not within 30 s: %s: %+v", what, c.status())
-	return pool.Status{}
+	return relaypool.Status{}
 }
 
 func get(web *http.Client, url string) (body, from string, err error) {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/ringway/ringway/internal/pool"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -37,9 +37,9 @@ func (e poolError) Unwrap() []error { return []error{e.error, e.kind} }
 // kindOf makes an error of the pool, which is internal, one that a program can find.
 func kindOf(err error) error {
 	switch {
-	case errors.Is(err, pool.ErrNoPeers), errors.Is(err, pool.ErrUnavailable), errors.Is(err, pool.ErrClosed), errors.Is(err, errNoLookup):
+	case errors.Is(err, relaypool.ErrNoPeers), errors.Is(err, relaypool.ErrUnavailable), errors.Is(err, relaypool.ErrClosed), errors.Is(err, errNoLookup):
 		return poolError{err, ErrUnavailable}
-	case errors.Is(err, pool.ErrExhausted):
+	case errors.Is(err, relaypool.ErrExhausted):
 		return poolError{err, ErrOverloaded}
 	}
 	return err
@@ -84,9 +84,9 @@ func (t *trip) run() (*http.Response, error) {
 	}
 	c.budget.Earn()
 	for {
-		lease, err := c.pool.Acquire(ctx, pool.Request{Key: t.key, Exclude: t.tried})
-		if errors.Is(err, pool.ErrExcluded) { // all relays were tried: try one again
-			lease, err = c.pool.Acquire(ctx, pool.Request{Key: t.key})
+		lease, err := c.pool.Acquire(ctx, relaypool.Request{Key: t.key, Exclude: t.tried})
+		if errors.Is(err, relaypool.ErrExcluded) { // all relays were tried: try one again
+			lease, err = c.pool.Acquire(ctx, relaypool.Request{Key: t.key})
 		}
 		if err != nil {
 			return nil, t.fail(err)
@@ -137,7 +137,7 @@ var errRetired = errors.New("the connection takes no more requests")
 
 // attempt sends the request once. sent reports whether the relay may have received a part
 // of it.
-func (t *trip) attempt(lease *pool.Lease[*relayConn]) (_ *http.Response, sent bool, _ error) {
+func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, sent bool, _ error) {
 	conn, c := lease.Conn(), t.client
 	// With HTTP/2, Reserve fails if the connection takes no more streams. An HTTP/1.1
 	// connection may still be finishing the last answer, and RoundTrip waits for that.
@@ -229,7 +229,7 @@ func idempotent(r *http.Request) bool {
 // held is a response body that releases its place on the connection when it ends.
 type held struct {
 	io.ReadCloser
-	lease *pool.Lease[*relayConn]
+	lease *relaypool.Lease[*relayConn]
 	ended atomic.Bool // Read and Close may come from two goroutines
 }
 
@@ -258,7 +258,7 @@ type heldUpgrade struct {
 	io.Writer
 }
 
-func hold(resp *http.Response, lease *pool.Lease[*relayConn]) io.ReadCloser {
+func hold(resp *http.Response, lease *relaypool.Lease[*relayConn]) io.ReadCloser {
 	b := &held{ReadCloser: resp.Body, lease: lease}
 	if w, ok := resp.Body.(io.Writer); ok {
 		return heldUpgrade{b, w}

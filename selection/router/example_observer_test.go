@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection/router"
@@ -32,7 +32,7 @@ func Example_observer() {
 	go func() { callsDone <- calls.Run(ctx) }()
 
 	// A worker with the service. In production it joins a relay.
-	hello, err := traffic.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello from echo-1") }))
+	hello, err := loadgen.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello from echo-1") }))
 	if err != nil {
 		fmt.Println(err)
 		return

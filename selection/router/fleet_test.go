@@ -307,7 +307,8 @@ func TestRelaysGetTheSharedKeyFromAProgramThatIsOlder(t *testing.T) {
 				t.Fatal(err)
 			}
 			binary := c.relay("relay-1", func(s *relay.Settings) {
-				s.Join, s.SessionCookies = []string{gossip}, []string{"echo=sid"}
+				s.Join = []string{gossip}
+				s.SessionCookies.Set("echo=sid")
 			})
 			c.ready(binary)
 			resp, err := http.Get("http://" + binary.AdminAddr() + "/api/v1/shared-key")

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -19,9 +19,11 @@ import (
 type Pick struct {
 	router  *Router
 	service *routing.Service
-	picked  selection.Pick
+	picked  selection.Pick[*routing.Target]
 	key     string
 	tried   *routing.Tried // nil until Next
+	load    int            // that the endpoint reported
+	hasLoad bool
 	done    bool
 }
 
@@ -110,13 +112,21 @@ func (p *Pick) Address() string { return p.target().Address }
 // requires mutual TLS.
 func (p *Pick) Endpoint() *advertise.Endpoint { return p.target().Endpoint }
 
-func (p *Pick) target() *routing.Target { return p.picked.Value().(*routing.Target) }
+func (p *Pick) target() *routing.Target { return p.picked.Value() }
+
+// SetLoad passes on how many requests the endpoint reported in flight, without this one. Answered
+// or Done records it, so call SetLoad before.
+func (p *Pick) SetLoad(inFlight int) { p.load, p.hasLoad = inFlight, true }
+
+func (p *Pick) result(outcome selection.Outcome) selection.Result {
+	return selection.Result{Outcome: outcome, Load: p.load, HasLoad: p.hasLoad}
+}
 
 // Answered reports that the response begins, and how. The time until then is the latency of the
 // endpoint, so a long response calls it and then Done; a short one calls only Done.
 func (p *Pick) Answered(outcome selection.Outcome) {
 	if !p.done {
-		p.picked = p.service.Endpoints.Answered(p.picked, p.router.now(), outcome)
+		p.picked = p.service.Endpoints.Answered(p.picked, p.router.now(), p.result(outcome))
 	}
 }
 
@@ -128,7 +138,7 @@ func (p *Pick) Done(outcome selection.Outcome) {
 		return
 	}
 	p.done = true
-	p.service.Endpoints.Done(p.picked, p.router.now(), outcome)
+	p.service.Endpoints.Done(p.picked, p.router.now(), p.result(outcome))
 	p.router.inFlight.Add(-1)
 }
 

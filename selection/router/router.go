@@ -16,10 +16,10 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/assembly"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/core"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -97,7 +97,7 @@ const defaultEndpoints = 64 // of an observer
 type Router struct {
 	cfg      Config
 	member   membership.Config
-	core     *core.Core
+	core     *assembly.Core
 	routes   *routing.Router  // of core
 	requests ingress.Requests // limits
 	attempts *ingress.Handler // of requests that this process makes
@@ -172,7 +172,7 @@ func (r *Router) build() error {
 	if r.requests, err = r.limits(); err != nil {
 		return err
 	}
-	of := core.Config{
+	of := assembly.Config{
 		Node: cfg.Node, Logger: cfg.Logger, Registerer: cfg.Registerer,
 		Rules: advertise.Rules{RequireServiceNames: cfg.RequireServiceNames},
 		// Other relays ask this one for the key, and do not make one while it may have one. Without
@@ -180,10 +180,7 @@ func (r *Router) build() error {
 		SharedKey: ingress.KeeperConfig{Insecure: true},
 		Routing: routing.Config{
 			Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Choosing: choosing, Listeners: []string{cfg.Node.Addr()},
-			Plans: routing.PlanConfig{
-				RelaysPerService: cfg.Plan.RelaysPerService, Minimums: cfg.Plan.Minimums, PeersPerTier: cfg.Plan.PeersPerTier, ZoneSlack: cfg.Plan.ZoneSlack,
-				IndexSource: cfg.Plan.IndexSource, Strategy: cfg.Plan.Strategy,
-			},
+			Plans:          routing.PlanSettings{PlanConfig: cfg.Plan},
 			PlansFromFleet: followsFleet(cfg.Node),
 			Links:          routing.DefaultLinks(), Selection: selection.DefaultConfig(), Upstream: upstream.DefaultConfig(),
 		},
@@ -191,7 +188,7 @@ func (r *Router) build() error {
 	if cfg.PeerAddr != "" {
 		of.Routing.Listeners = append(of.Routing.Listeners, cfg.PeerAddr)
 	}
-	if r.core, err = core.New(of); err != nil {
+	if r.core, err = assembly.New(of); err != nil {
 		return err
 	}
 	r.routes = r.core.Routes
@@ -292,7 +289,7 @@ func (r *Router) Run(ctx context.Context) error {
 
 // drain leaves the cluster and waits for the requests in flight.
 func (r *Router) drain() {
-	r.core.Stop(core.Stop{Drain: upstream.Drain{
+	r.core.Stop(assembly.Stop{Drain: upstream.Drain{
 		Requests: r.cfg.DrainTimeout, Sessions: r.cfg.DrainTimeout, Shutdown: r.peers.shutdown,
 		InFlight: func() int64 { return r.core.InFlight() + r.inFlight.Load() }, // with the picks that were not given back
 		Ended:    func(int) {},

@@ -27,6 +27,10 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"relays.settings", `{"RINGWAY_CLUSTER": "other"}`, "'RINGWAY_CLUSTER'"},            // the manifest sets it
 		{"relays.settings", `{"RINGWAY_SERVICE": "a=127.0.0.1:1"}`, "'RINGWAY_SERVICE'"},    // of workers
 		{"example.settings", `{"RINGWAY_INGRESS_ADDR": ":7410"}`, "'RINGWAY_INGRESS_ADDR'"}, // of relays
+		{"relays.settings", `{"RINGWAY_LOG_LEVEL": "loud"}`, "/relays/settings/RINGWAY_LOG_LEVEL"},
+		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": "many"}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
+		{"relays.settings", `{"RINGWAY_REQUEST_TIMEOUT": "30"}`, "/relays/settings/RINGWAY_REQUEST_TIMEOUT"},
+		{"example.settings", `{"RINGWAY_PPROF": "maybe"}`, "/example/settings/RINGWAY_PPROF"},
 		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": 1000000}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
 		{"relays.resources", `{"limits": {"memory": "1 GB"}}`, "/relays/resources/limits/memory"},
 		{"relays.resources", `{"limit": {}}`, "'limit'"},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringway/ringway/internal/command"
 	"github.com/ringway/ringway/internal/demo"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/activation"
 	"github.com/ringway/ringway/internal/settings"
@@ -28,7 +28,7 @@ func Command() *cobra.Command {
 			"workers of each service, and carries every request to the better of two of them.\n" +
 			"Without a verb it runs.",
 		Example:  "  relay run --cluster shop --environment prod --join 10.0.0.1:7400\n  relay --config relay.yaml",
-		Settings: set, AdminPort: node.RelayAdminPort,
+		Settings: set, AdminPort: process.RelayAdminPort,
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
 			return append(s.Banner(), slog.String("ingress", strings.Join(s.IngressAddrs, " ")), slog.String("peer", s.PeerAddr))
@@ -52,5 +52,5 @@ func Command() *cobra.Command {
 		cfg.Running, cfg.Monitor = d.Running(), d.Monitor()
 		return relay.New(cfg)
 	}
-	return d.RelayTree(demo.Command())
+	return command.RelayTree(d, demo.Command())
 }

@@ -20,7 +20,7 @@ func TestTheWorkerLinksNothingOfARelay(t *testing.T) {
 	for _, unwanted := range []string{
 		"go.opentelemetry.io/", "github.com/sony/gobreaker", "google.golang.org/grpc",
 		"github.com/ringway/ringway/internal/relay", "github.com/ringway/ringway/internal/demo",
-		"github.com/ringway/ringway/internal/proxy/ingress", "github.com/ringway/ringway/internal/circuit", "github.com/ringway/ringway/internal/pool",
+		"github.com/ringway/ringway/internal/proxy/ingress", "github.com/ringway/ringway/internal/circuit", "github.com/ringway/ringway/internal/relaypool",
 		"github.com/ringway/ringway/internal/sharedkey",
 	} {
 		for _, p := range packages {

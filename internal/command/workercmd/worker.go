@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/command"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -27,7 +27,7 @@ func Command() *cobra.Command {
 			"where they are. With a certificate, relays reach them through it, over mutual TLS;\n" +
 			"otherwise traffic does not pass through it. Without a verb it runs.",
 		Example:  "  worker run --cluster shop --environment prod --join 10.0.0.1:7400 --service billing=127.0.0.1:9000\n  worker --config worker.yaml",
-		Settings: set, AdminPort: node.WorkerAdminPort,
+		Settings: set, AdminPort: process.WorkerAdminPort, ServicesFile: worker.ServicesFile(),
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
 			return append(s.Banner(), slog.String("services", strings.Join(s.Services, " ")), slog.String("services file", s.ServicesFile))
@@ -49,5 +49,5 @@ func Command() *cobra.Command {
 		cfg.ReadSettings = s.Reader(cfg.Running)
 		return worker.New(cfg)
 	}
-	return d.WorkerTree()
+	return command.WorkerTree(d)
 }

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 )
 
 func main() {
@@ -32,7 +32,7 @@ func run(addr string, h *handler, journalPath string) error {
 	h.journal = j
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	return errors.Join(traffic.Run(ctx, addr, h), j.close())
+	return errors.Join(loadgen.Run(ctx, addr, h), j.close())
 }
 
 // journal appends one line for each request. Each line is one write to a file opened for

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ringway/ringway/internal/e2e/browser"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -124,7 +124,7 @@ func startRelay(t *testing.T, f *fleet.Fleet, id string, role identity.Role) {
 
 func startWorker(t *testing.T, f *fleet.Fleet, id string) {
 	t.Helper()
-	stub := traffic.NewStub(traffic.StubConfig{Name: id, Median: 25 * time.Millisecond})
+	stub := loadgen.NewStub(loadgen.StubConfig{Name: id, Median: 25 * time.Millisecond})
 	if err := f.StartWorker(fleet.WorkerConfig{ID: id, Handler: stub, Services: []string{"checkout", "search"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/internal/relay/termination/terminationtest"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 )
 
 // fleet is relays r1, r2, … and one worker, as processes that end with the test.
@@ -46,7 +46,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	if err := os.WriteFile(file, []byte("routes: "+cfg.Routes+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cert, key := terminationtest.New(t).Files(filepath.Join(dir, "ingress"), terminationtest.Certificate{DNS: []string{"ingress.test"}})
+	cert, key := clienttlstest.New(t).Files(filepath.Join(dir, "ingress"), clienttlstest.Certificate{DNS: []string{"ingress.test"}})
 	for n := range cfg.Relays {
 		f.Relay(fmt.Sprintf("r%d", n+1))
 	}

@@ -40,7 +40,9 @@ func start(t *testing.T) *members {
 	})
 	for _, id := range []string{"r1", "g1"} {
 		if err := m.StartRelay(id, func(s *relay.Settings) {
-			s.TCP.Ingress, s.TCP.Passthrough, s.Requests.Domain = []string{"0=db"}, []string{"0"}, "example.com"
+			s.TCP.Ingress.Set("0=db")
+			s.TCP.Passthrough.Set("0")
+			s.Requests.Domain = "example.com"
 			if id == "g1" {
 				s.Role = identity.RoleGate
 			}

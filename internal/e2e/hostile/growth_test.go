@@ -132,9 +132,13 @@ func (f *fleet) restarted(w *procs.Member, r *relay, bound time.Duration) time.D
 	w.Kill()
 	begun := time.Now()
 	f.Start(w, procs.Config{Args: []string{"--drain-delay", "1s", "--service", echo + "=" + f.servers[0].Listener.Addr().String() + ";check=tcp;interval=2s"}})
+	procs.AwaitFor(f.t, bound, "the restarted worker is a member", func() bool {
+		return slices.ContainsFunc(f.listed(r), func(m member) bool { return m.ID == w.ID && m.Epoch >= uint64(begun.UnixMilli()) })
+	})
+	// The offer of the life before goes with that life, so what is counted from here on is the new one's.
 	procs.AwaitFor(f.t, bound, "the restarted worker is served", func() bool {
 		status, _ := f.ask(r, echo, http.MethodPost, "/")
-		return status == http.StatusOK && f.endpoints(r, echo) == len(f.Workers) && slices.ContainsFunc(f.listed(r), func(m member) bool { return m.ID == w.ID && m.Epoch >= uint64(begun.UnixMilli()) })
+		return status == http.StatusOK && f.endpoints(r, echo) == len(f.Workers)
 	})
 	return time.Since(begun)
 }

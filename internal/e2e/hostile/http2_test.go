@@ -112,8 +112,9 @@ var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=fal
 // TestAttacksOverHTTP2AreBounded has a stranger attack the ingress, and one with the
 // certificate of a relay the listeners for relays: one attack after the other, so that each has
 // its own bound. Those that a limit of time must end have another relay.
+//
+// It runs alone, before the tests that run beside each other: it measures processor time.
 func TestAttacksOverHTTP2AreBounded(t *testing.T) {
-	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: engineAlone})
 	victim, worker := f.Relays[0], f.Workers[0]
 	f.serves(20)
@@ -184,6 +185,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: engineAlone})
 	victim := f.Relays[0]
+	f.serves(2) // the series of the first requests are none of the flood
 	before := f.size(victim)
 	stop := f.asked(victim)
 	var all sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/procs"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
 )
 

@@ -43,7 +43,11 @@ func startService(t *testing.T, name string) *httptest.Server {
 			}
 		}
 	})
-	server := httptest.NewServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return server
 }
@@ -52,6 +56,7 @@ func startService(t *testing.T, name string) *httptest.Server {
 type bait struct {
 	addr        string
 	connections atomic.Int64
+	requests    atomic.Int64
 }
 
 // listenBait answers whatever comes in with 200, as an attacker's service would.
@@ -62,7 +67,10 @@ func listenBait(t *testing.T, host string) *bait {
 		t.Fatal(err)
 	}
 	b := &bait{addr: listener.Addr().String()}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "bait") }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		b.requests.Add(1)
+		_, _ = io.WriteString(w, "bait")
+	}))
 	_ = server.Listener.Close()
 	server.Listener = listener
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {

@@ -119,13 +119,12 @@ func (c *turncoat) offer(t *testing.T, lies ...advertise.Service) {
 	}
 }
 
-// serve is a sidecar that admits relays, as the real one does.
-func (c *turncoat) serve(t *testing.T) {
+// serve is a sidecar on its host that admits relays, as the real one does.
+func (c *turncoat) serve(t *testing.T) { c.serveOn(t, c.host) }
+
+func (c *turncoat) serveOn(t *testing.T, host string) {
 	t.Helper()
-	listener, err := tls.Listen("tcp", procs.FreeAddrOn(t, c.host), c.source.ServerConfig(c.source.Policy(identity.DataPlane), "http/1.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := c.listenAs(t, host, "http/1.1")
 	c.sidecar = listener.Addr().String()
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.id) })}
 	stopped := make(chan struct{})

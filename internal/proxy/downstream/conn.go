@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -471,127 +470,6 @@ func (c *conn) checkClient() {
 			c.ahead.start(c)
 		}
 	}
-}
-
-// readAhead reads from a TLS connection while its request is answered: the bytes on the
-// socket may be the client's goodbye, or the next request.
-type readAhead struct {
-	mu      sync.Mutex    // guards the fields below
-	allowed bool          // a request is in flight
-	running chan struct{} // closed at the end of the read; nil if there was none
-	got     []byte
-}
-
-func (a *readAhead) allow() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.allowed = true
-}
-
-// start begins the read of a connection whose request in flight was read to its end.
-func (a *readAhead) start(c *conn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.allowed || a.running != nil || !c.whole.Load() {
-		return
-	}
-	a.running = make(chan struct{})
-	go func() {
-		defer close(a.running)
-		buf := make([]byte, 512)
-		n, err := c.nc.Read(buf)
-		a.got = buf[:n] // stop reads it after the channel is closed
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			c.cancelRequest()
-		}
-	}()
-}
-
-// stop ends the read and puts its bytes behind those of the connection.
-func (a *readAhead) stop(c *conn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.allowed = false
-	if a.running == nil {
-		return
-	}
-	_ = c.nc.SetReadDeadline(longAgo)
-	<-a.running
-	_ = c.nc.SetReadDeadline(time.Time{})
-	if len(a.got) > 0 {
-		c.takeBuffer()
-		if c.from == c.to {
-			c.from, c.to = 0, 0
-		}
-		c.in = append(c.in[:c.to], a.got...)
-		c.to = len(c.in)
-		c.in = c.in[:cap(c.in)]
-	}
-	a.running, a.got = nil, nil
-}
-
-// longAgo makes a waiting read return.
-var longAgo = time.Unix(1, 0)
-
-// requestContext is the context of a connection's requests. It serves for the next one as
-// long as it was never cancelled and no channel was asked for, which another goroutine may
-// hold.
-type requestContext struct {
-	values context.Context // nil: none; set before each request
-
-	mu   sync.Mutex // guards the fields below
-	done chan struct{}
-	err  error
-}
-
-func (*requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-func (x *requestContext) Value(key any) any {
-	if x.values == nil {
-		return nil
-	}
-	return x.values.Value(key)
-}
-
-func (x *requestContext) Done() <-chan struct{} {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.done == nil {
-		x.done = make(chan struct{})
-		if x.err != nil {
-			close(x.done)
-		}
-	}
-	return x.done
-}
-
-func (x *requestContext) Err() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.err
-}
-
-func (x *requestContext) cancel() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.err != nil {
-		return
-	}
-	x.err = context.Canceled
-	if x.done != nil {
-		close(x.done)
-	}
-}
-
-// end ends the context if it was used. It reports whether the next request needs another.
-func (x *requestContext) end() bool {
-	x.mu.Lock()
-	used := x.done != nil || x.err != nil
-	x.mu.Unlock()
-	if used {
-		x.cancel()
-	}
-	return used
 }
 
 var errTaken = errors.New("downstream: the connection was taken over")

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
-	"github.com/ringway/ringway/internal/proxy/generated"
+	"github.com/ringway/ringway/internal/proxy/http1gen"
 )
 
 // memory is a connection in memory: its client has sent the input, which arrives in pieces
@@ -145,7 +145,7 @@ func (x *comparison) netHTTP() (r *http.Request, body, next []byte, err error) {
 // compare returns how what we have read differs from what net/http reads, "" if not at all.
 func (x *comparison) compare(r *http.Request, body, next []byte) string {
 	want, wantBody, wantNext, err := x.netHTTP()
-	if generated.RefusedBlank(x.input, err) {
+	if http1gen.RefusedBlank(x.input, err) {
 		return ""
 	}
 	if err != nil {

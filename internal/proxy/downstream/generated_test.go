@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/proxy/downstream"
-	"github.com/ringway/ringway/internal/proxy/generated"
+	"github.com/ringway/ringway/internal/proxy/http1gen"
 )
 
 // stricter are the faults for which we refuse a request that http.ReadRequest accepts. The
@@ -29,7 +29,7 @@ var stricter = []string{
 }
 
 // grammar writes requests, right ones and nearly right ones.
-type grammar struct{ generated.Grammar }
+type grammar struct{ http1gen.Grammar }
 
 var (
 	goodPaths = []string{"/", "/a", "/b.c", "//", "/..", "/%20", "/%2f", "/%2F%41", "/é", "/\xff", "/!", "/'(x)", "/~a;b=c,d@e:f$g&h+i", "/[", "/\"", "/*", "/^`{|}\\"}
@@ -93,7 +93,7 @@ func (g *grammar) fields() (body string) {
 	add := func(line string) { fields = append(fields, line) }
 	add(g.Mostly(goodHosts, badHosts))
 	for range g.IntN(4) {
-		add(g.Mostly(generated.GoodFields, generated.BadFields))
+		add(g.Mostly(http1gen.GoodFields, http1gen.BadFields))
 	}
 	if g.Rarely(4) {
 		add("Connection: " + g.Pick("close", "Keep-Alive", "x, close", "closed", "keep-alive,close", "Upgrade", ",", ""))
@@ -110,14 +110,14 @@ func (g *grammar) fields() (body string) {
 }
 
 func TestAMillionGeneratedRequestsMeanTheSameToNetHTTP(t *testing.T) {
-	generated.Compare(t, stricter, compareGenerated)
+	http1gen.Compare(t, stricter, compareGenerated)
 }
 
-func compareGenerated(t *testing.T, seed uint64, n int) generated.Found {
+func compareGenerated(t *testing.T, seed uint64, n int) http1gen.Found {
 	x := newComparison()
 	l := serveMemory(t, downstream.Config{Handler: x, MaxHead: 64 << 10})
-	g := grammar{generated.New(seed)}
-	found := generated.Found{Refused: map[string]int{}}
+	g := grammar{http1gen.New(seed)}
+	found := http1gen.Found{Refused: map[string]int{}}
 	for i := range n {
 		input := g.message()
 		if looksLikeHTTP2(input) || bytes.HasPrefix(bytes.TrimLeft(input, "\r\n"), []byte("CONNECT  ")) {

@@ -66,6 +66,8 @@ type Conn struct {
 	decoder  *hpack.Decoder
 	block    headerBlock
 	settled  bool          // the first SETTINGS have arrived
+	starting atomic.Int32  // workers that have not begun to run
+	started  chan struct{} // capacity 1: half of maxStarting have begun to run
 	ready    chan struct{} // of a client: closed when they have, and when the connection ends before
 
 	heard   atomic.Bool // something was read since the last Check
@@ -176,6 +178,7 @@ func newConn(nc net.Conn, cfg Config, client bool) *Conn {
 // read, from the beginning of the preface. Run serves it.
 func NewServer(nc net.Conn, cfg Config, read []byte) *Conn {
 	c := newConn(nc, cfg, false)
+	c.started = make(chan struct{}, 1)
 	c.takeBuffer()
 	if len(read) > len(c.in) {
 		c.in = make([]byte, len(read))
@@ -323,8 +326,16 @@ func (c *Conn) receive() error {
 				return err
 			}
 		}
+		for c.starting.Load() >= maxStarting {
+			<-c.started
+		}
 	}
 }
+
+// maxStarting is how many goroutines may wait for a processor before the reader waits for them. A
+// burst of requests that are answered at once, such as refusals, then needs that many with their
+// stacks, and not one for each request.
+const maxStarting = 32
 
 // need reads until n bytes are there, at most the size of a buffer.
 func (c *Conn) need(n int) error {
@@ -448,80 +459,6 @@ func (c *Conn) errorOf(s *Stream, err error) error {
 	return err
 }
 
-// Close ends the connection and all its streams immediately.
-func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.out = c.out[:0]
-	c.fail(ErrClosed)
-	return socket.Below(c.nc).Close() // TLS would send an alert first, which the other side could delay
-}
-
-// Shutdown lets the streams end and then the connection: the other side gets GOAWAY, and
-// opens no more streams.
-func (c *Conn) Shutdown() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.goingAway || c.err != nil {
-		return
-	}
-	c.goAway()
-}
-
-// goAway sends GOAWAY. The lock is held.
-func (c *Conn) goAway() {
-	c.goingAway = true
-	c.takeOut()
-	if c.client {
-		c.out = appendGoAway(c.out, 0, NoError, "")
-	} else {
-		// The streams that are on the way are served: the answer to the PING comes after them.
-		c.out = appendGoAway(c.out, maxStreamID, NoError, "")
-		c.out = appendPing(c.out, 0, shutdownPing)
-	}
-	c.kick()
-	c.endIfDone()
-}
-
-// endIntake refuses the streams that were not opened yet. The lock is held.
-func (c *Conn) endIntake() {
-	c.lastServed = c.opened
-	c.takeOut()
-	c.out = appendGoAway(c.out, c.lastServed, NoError, "")
-	c.kick()
-	c.endIfDone()
-}
-
-// endIfDone ends a connection that goes away when its streams have ended. The lock is held.
-func (c *Conn) endIfDone() {
-	switch {
-	case c.active > 0 || c.err != nil:
-	case c.client && (c.goingAway || c.away != nil), c.goingAway && c.lastServed != maxStreamID:
-		c.fail(ErrClosed)
-	}
-}
-
-// Err returns why the connection accepts no more streams, nil while it does.
-func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unusable()
-}
-
-func (c *Conn) unusable() error {
-	switch {
-	case c.err != nil:
-		return c.err
-	case c.away != nil:
-		return c.away
-	case c.goingAway:
-		return ErrClosed
-	case c.client && c.opened >= maxStreamID-2:
-		return ErrClosed // the numbers of streams are used up
-	}
-	return nil
-}
-
 // Load returns how many streams are open or wait, and how many may be open.
 func (c *Conn) Load() (streams, limit int) {
 	c.mu.Lock()
@@ -535,15 +472,13 @@ func (c *Conn) limit() int { return min(c.maxStreams, c.accepted) }
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
-// shutdownPing is the PING whose answer ends the first part of Shutdown.
-var shutdownPing = [8]byte{'g', 'o', 'i', 'n', 'g', 'a', 'w', 'y'}
-
 // serve gives a stream to a worker. A worker serves one stream after the other: a new
 // goroutine for each would first grow its stack, which costs more than a short request
 // itself. The lock is held.
 func (c *Conn) serve(s *Stream) {
 	last := len(c.workers) - 1
 	if last < 0 {
+		c.starting.Add(1)
 		go c.work(s)
 		return
 	}
@@ -553,6 +488,12 @@ func (c *Conn) serve(s *Stream) {
 }
 
 func (c *Conn) work(s *Stream) {
+	if c.starting.Add(-1) == maxStarting/2 {
+		select {
+		case c.started <- struct{}{}:
+		default:
+		}
+	}
 	next := make(chan *Stream, 1)
 	for s != nil {
 		c.cfg.Serve(s)

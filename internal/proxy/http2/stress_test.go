@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -116,4 +118,28 @@ func TestALostConnectionEndsEveryStream(t *testing.T) {
 		}
 		client.mu.Unlock()
 	}
+}
+
+// The requests arrive in one piece, and each is answered at once, like one that is refused. With one
+// processor the reader would read all of them before one is served.
+func TestABurstOfRequestsThatEndAtOnceNeedsFewGoroutines(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const requests = 1000
+	bubble(t, handler(quick).server(Config{MaxHead: 16 << 10, MaxStreams: requests}), true, func(p *peer) {
+		var burst []byte
+		for i := range requests {
+			p.block.Reset()
+			for _, f := range get("/") {
+				_ = p.encoder.WriteField(f)
+			}
+			burst = append(frame{p.block.Len(), frameHeaders, flagEndHeaders | flagEndStream, uint32(2*i + 1)}.append(burst), p.block.Bytes()...)
+		}
+		p.say(burst)
+		synctest.Wait()
+		p.c.mu.Lock()
+		defer p.c.mu.Unlock()
+		if n := len(p.c.workers); n == 0 || n > requests/3 {
+			t.Errorf("%d goroutines for %d requests", n, requests)
+		}
+	})
 }

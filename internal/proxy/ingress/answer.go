@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -29,7 +29,7 @@ func (t *try) answerNoEndpoint(err error) {
 		f.Text, f.Code, f.retryAfter = textMisdirected, wire.CodeNotReady, retryAfter
 	case len(t.failed) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", wire.CodeUpstreamFailed
-	case t.hop && !errors.Is(err, pool.ErrNoPeers):
+	case t.hop && !errors.Is(err, relaypool.ErrNoPeers):
 		f.Text, f.detail = "this relay is connected to none of those that serve this service", err.Error()
 	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
 		f.Text, f.detail = "no endpoint can be picked", strings.TrimPrefix(err.Error(), "selection: ")

@@ -80,20 +80,19 @@ func (a attempt) notCounted() bool {
 // unopened reports whether the endpoint was not there to take a connection.
 func (a attempt) unopened() bool { return a.stage == upstream.StageDial && advertise.Refused(a.err) }
 
-func (a attempt) outcome() selection.Outcome {
+// result returns what the balancer learns from the failure.
+func (a attempt) result() selection.Result {
 	switch {
 	case a.notCounted():
-		return selection.Cancelled
-	case a.full && a.load < 0:
-		return selection.Full
+		return selection.Result{Outcome: selection.Cancelled}
 	case a.full:
-		return selection.Full.WithLoad(a.load)
+		return selection.Result{Outcome: selection.Full, Load: a.load, HasLoad: a.load >= 0}
 	case a.shed:
-		return selection.Shed
+		return selection.Result{Outcome: selection.Shed}
 	case a.unanswered:
-		return selection.Failure.WithoutAnswer()
+		return selection.Result{Outcome: selection.NoAnswer}
 	}
-	return selection.Failure
+	return selection.Result{Outcome: selection.Failure}
 }
 
 // mayRetry decides whether another endpoint may get the request.

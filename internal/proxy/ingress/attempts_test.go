@@ -21,10 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -81,7 +81,7 @@ func (x *trial) send(method, body string, headers ...string) (*http.Response, st
 // count is a counter of the service with this label.
 func (x *trial) count(name, label string) (n int) {
 	x.t.Helper()
-	for labels, value := range observed.Series(x.t, x.registry, name) {
+	for labels, value := range logtest.Series(x.t, x.registry, name) {
 		if slices.Contains(strings.Split(labels, ","), label) {
 			n += int(value)
 		}

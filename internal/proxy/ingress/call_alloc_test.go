@@ -16,7 +16,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"net/http"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -14,13 +13,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/selection"
 )
 
 const (
-	// cookieLife is how long a session cookie is valid. A cookie that is used is renewed
+	// cookieLife is how long a session cookie is valid by default. A cookie that is used is renewed
 	// with the answer after half of this time, so that only an unused cookie expires. It
 	// equals the time for which relays accept a key that was replaced.
 	cookieLife = 24 * time.Hour
@@ -81,16 +80,17 @@ const (
 	cookieExpired
 	cookieGone
 	cookieUnusable
+	cookieCacheable
 )
 
 var cookieEvents = [...]string{
 	cookieIssued: "issued", cookieNoKey: "no_key", cookieAccepted: "accepted", cookieMalformed: "malformed", cookieForged: "signature",
-	cookieForeign: "service", cookieExpired: "expired", cookieGone: "endpoint_gone", cookieUnusable: "endpoint_unusable",
+	cookieForeign: "service", cookieExpired: "expired", cookieGone: "endpoint_gone", cookieUnusable: "endpoint_unusable", cookieCacheable: "cacheable",
 }
 
 // NewCookies registers the metrics.
 func NewCookies(cfg CookieConfig) *Cookies {
-	events := series.With(cfg.Registerer).CounterVec("ringway_relay_session_cookies_total", "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room).", "service", "event")
+	events := metric.With(cfg.Registerer).CounterVec("ringway_relay_session_cookies_total", "Session cookies by service and event: issued with an answer; accepted, the request goes to the endpoint of its cookie; no_key, none was issued or judged because this relay has no shared key yet; and why one was refused: malformed, signature, service (it is another service's), expired, endpoint_gone (not among the endpoints of this relay), endpoint_unusable (evicted or without room); cacheable, none was issued because a cache may give the answer to other clients.", "service", "event")
 	c := &Cookies{cfg: cfg, events: events}
 	for service, name := range cfg.Names {
 		c.named(service, name)
@@ -215,7 +215,7 @@ func decodeToken(text string) (t token, ok bool) {
 }
 
 // judge decides whether the value of a cookie is accepted, and whether to renew it.
-func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, verdict cookieEvent) {
+func (c *serviceCookie) judge(text string, now time.Time, life time.Duration) (t token, renew bool, verdict cookieEvent) {
 	t, ok := decodeToken(text)
 	if !ok {
 		return t, false, cookieMalformed
@@ -233,9 +233,9 @@ func (c *serviceCookie) judge(text string, now time.Time) (t token, renew bool, 
 		// key.
 		renew = !current
 	}
-	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(cookieLife+cookieSkew) {
+	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(max(life, cookieLife)+cookieSkew) {
 		return t, false, cookieExpired
-	} else if t.expires-at < seconds(cookieLife/2) {
+	} else if t.expires-at < seconds(life/2) || t.expires-at > seconds(life+cookieSkew) {
 		renew = true
 	}
 	return t, renew, cookieAccepted
@@ -274,13 +274,13 @@ type session struct {
 
 // pickSession begins the first attempt of a request on the endpoint that its cookie names.
 // It returns false if no cookie names an endpoint that can be used now.
-func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
+func (t *try) pickSession(now time.Duration) (pick selection.Pick[*routing.Target], ok bool) {
 	s := &t.session
 	if s.read {
 		return pick, false
 	}
 	s.read = true
-	wall, checked := time.Now(), 0
+	wall, checked, life := time.Now(), 0, t.handler.cfg.Policies.attributes(t.service.Name).Lifetime
 	for _, line := range t.r.Header["Cookie"] {
 		for line != "" {
 			var one string
@@ -292,13 +292,13 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 			if checked++; checked > maxCookies {
 				return pick, false
 			}
-			token, renew, verdict := s.cookie.judge(value, wall)
+			token, renew, verdict := s.cookie.judge(unquoted(value), wall, life)
 			if verdict == cookieAccepted {
 				pick, verdict = t.takeNamed(token.endpoint, selection.Instant(now))
 			}
 			s.cookie.count(verdict)
 			if verdict == cookieAccepted {
-				s.node, s.renew = pick.Value().(*routing.Target).Node, renew
+				s.node, s.renew = pick.Value().Node, renew
 				return pick, true
 			}
 		}
@@ -308,18 +308,18 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick, ok bool) {
 
 // takeNamed begins a request on the endpoint that a token names. It skips an endpoint that
 // is evicted or full, as every strategy does.
-func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick, cookieEvent) {
+func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick[*routing.Target], cookieEvent) {
 	target := t.session.cookie.target(t.service.Name, t.route, tag)
 	if target == nil {
-		return selection.Pick{}, cookieGone
+		return selection.Pick[*routing.Target]{}, cookieGone
 	}
 	endpoints := t.service.Endpoints
 	if !endpoints.Usable(target.ID) || endpoints.Room(target.ID, now) != selection.HasRoom {
-		return selection.Pick{}, cookieUnusable
+		return selection.Pick[*routing.Target]{}, cookieUnusable
 	}
 	pick, err := endpoints.Take(target.ID, now)
 	if err != nil {
-		return selection.Pick{}, cookieUnusable // it has just left the range, or become full
+		return selection.Pick[*routing.Target]{}, cookieUnusable // it has just left the range, or become full
 	}
 	return pick, cookieAccepted
 }
@@ -332,27 +332,23 @@ func (t *try) setCookie(target *routing.Target) string {
 	if s.node == target.Node && !s.renew {
 		return ""
 	}
-	of := token{expires: uint64(time.Now().Unix()) + seconds(cookieLife), service: s.cookie.service, endpoint: tagOf(t.service.Name, target.Node)}
+	attributes := t.handler.cfg.Policies.attributes(t.service.Name)
+	of := token{expires: uint64(time.Now().Unix()) + seconds(attributes.Lifetime), service: s.cookie.service, endpoint: tagOf(t.service.Name, target.Node)}
 	text := of.encode(s.cookie.keys)
 	if s.noKey = text == ""; s.noKey {
 		return ""
 	}
 	s.set = true
-	cookie := http.Cookie{
-		Name: s.cookie.name, Value: text, Path: "/", MaxAge: int(cookieLife / time.Second),
-		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: t.clientSecured(),
-	}
-	return cookie.String()
+	return attributes.cookie(s.cookie.name, text, t.clientSecured())
 }
 
-// countCookie counts the cookie of an answer that begins.
-func (s *session) countCookie() {
-	switch {
-	case s.set:
-		s.cookie.count(cookieIssued)
-	case s.noKey:
-		s.cookie.count(cookieNoKey)
+// cookieSent counts the cookie of an answer that begins. One that caches may keep has none.
+func (t *try) cookieSent(withheld bool) {
+	if withheld {
+		t.session.cookie.count(cookieCacheable)
+		return
 	}
+	t.session.cookie.count(cookieIssued)
 }
 
 // clientSecured reports whether the client uses TLS: to this relay, to the proxy that this

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/observed"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -92,13 +92,13 @@ func TestATokenCountsOnlyAsLongAndWhereItWasSignedFor(t *testing.T) {
 		"with bits behind its end":          {good[:len(good)-1] + string(good[len(good)-1]+1), cookieMalformed, false},
 		"huge":                              {strings.Repeat("A", 1<<20), cookieMalformed, false},
 	} {
-		if tok, renew, verdict := echo.judge(c.text, now); verdict != c.want || renew != c.renew {
+		if tok, renew, verdict := echo.judge(c.text, now, cookieLife); verdict != c.want || renew != c.renew {
 			t.Errorf("%s: %s, renewed %v, want %s, %v", name, cookieEvents[verdict], renew, cookieEvents[c.want], c.renew)
 		} else if verdict == cookieAccepted && tok.endpoint != tagOf("echo", "w1") {
 			t.Errorf("%s: it names another endpoint", name)
 		}
 	}
-	if _, _, verdict := cookieOf("echo", testKeys{}).judge(good, now); verdict != cookieNoKey {
+	if _, _, verdict := cookieOf("echo", testKeys{}).judge(good, now, cookieLife); verdict != cookieNoKey {
 		t.Errorf("without a key a cookie is %s", cookieEvents[verdict])
 	}
 	if text := (token{}).encode(testKeys{}); text != "" {
@@ -137,7 +137,7 @@ func TestTheCookieOfAServiceIsTheOneOfTheSettingsOrElseTheAdvertisedOne(t *testi
 		t.Error("without Cookies there is a cookie")
 	}
 	series := func(service string) (n int) {
-		for labels := range observed.Series(t, registry, "ringway_relay_session_cookies_total") {
+		for labels := range logtest.Series(t, registry, "ringway_relay_session_cookies_total") {
 			if strings.Contains(labels, service) {
 				n++
 			}
@@ -167,7 +167,7 @@ func FuzzSessionToken(f *testing.F) {
 				t.Errorf("%q is also %q", text, again)
 			}
 		}
-		_, _, verdict := echo.judge(text, now)
+		_, _, verdict := echo.judge(text, now, cookieLife)
 		if (verdict == cookieMalformed) == ok {
 			t.Errorf("%q: %s", text, cookieEvents[verdict])
 		}

@@ -4,18 +4,18 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ringway/ringway/internal/pool"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/selection"
 )
 
 // chosen is the destination of one attempt: a worker or another relay.
 type chosen struct {
 	target *routing.Target
-	pick   selection.Pick            // of a worker
-	relay  *pool.Lease[*routing.Hop] // of a relay, nil for a worker
-	by     string                    // what has chosen it, for the record
+	pick   selection.Pick[*routing.Target] // of a worker
+	relay  *relaypool.Lease[*routing.Hop]  // of a relay, nil for a worker
+	by     string                          // what has chosen it, for the record
 }
 
 // decideWay decides whether workers or relays carry the request. It returns false if it
@@ -118,9 +118,9 @@ func (t *try) awaitView() bool {
 func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
 	relays := t.service.Relays()
 	if relays == nil {
-		return chosen{}, pool.ErrNoPeers
+		return chosen{}, relaypool.ErrNoPeers
 	}
-	lease, err := relays.Acquire(t.r.Context(), pool.Request{Key: t.key, Exclude: t.relays, Patience: deadline - now})
+	lease, err := relays.Acquire(t.r.Context(), relaypool.Request{Key: t.key, Exclude: t.relays, Patience: deadline - now})
 	if err != nil {
 		return chosen{}, err
 	}
@@ -131,6 +131,7 @@ func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
 const (
 	byRelayPool     = "relay_pool"
 	bySessionCookie = "session_cookie"
+	byCanary        = "canary"
 )
 
 // relayAnswered reports the beginning of an answer to the pool. A relay that reports the
@@ -168,7 +169,7 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 	if t.session.cookie != nil {
 		if pick, held := t.pickSession(now); held {
 			t.explainSession(pick)
-			return chosen{target: pick.Value().(*routing.Target), pick: pick, by: bySessionCookie}, nil
+			return chosen{target: pick.Value(), pick: pick, by: bySessionCookie}, nil
 		}
 	}
 	if t.logging() || t.spans.explaining() || t.record.explaining() {
@@ -182,10 +183,13 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 }
 
 // chosenWorker returns the destination that the strategy has picked.
-func (t *try) chosenWorker(pick selection.Pick) chosen {
-	c := chosen{target: pick.Value().(*routing.Target), pick: pick}
+func (t *try) chosenWorker(pick selection.Pick[*routing.Target]) chosen {
+	c := chosen{target: pick.Value(), pick: pick}
 	if t.record != nil {
 		c.by = t.service.Choice().Spec.Name
+		if c.target.Canary {
+			c.by = byCanary
+		}
 	}
 	return c
 }
@@ -193,29 +197,26 @@ func (t *try) chosenWorker(pick selection.Pick) chosen {
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer
 // ends, the request counts as in flight.
 func (t *try) workerAnswered(r upstream.Result) {
-	outcome := selection.Success
+	result := selection.Result{Outcome: selection.Success, Load: r.Load, HasLoad: r.Load >= 0}
 	switch {
 	case r.Shed:
-		outcome = selection.Shed
+		result.Outcome = selection.Shed
 	case r.Status >= http.StatusInternalServerError:
-		outcome = selection.Failure
+		result.Outcome = selection.Failure
 	}
-	if r.Load >= 0 {
-		outcome = outcome.WithLoad(r.Load)
-	}
-	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.answered), outcome)
+	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.answered), result)
 }
 
 // workerEnded releases a request whose answer is complete. The balancer has already
 // counted its head, so no clock is read.
 func (t *try) workerEnded() {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.answered), selection.Success)
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.answered), selection.Result{Outcome: selection.Success})
 }
 
 // workerFailed releases a request that failed, before its answer began or during the
 // answer.
 func (t *try) workerFailed(f attempt, now time.Duration) {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), f.outcome())
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), f.result())
 	t.tried.Add(t.at.pick)
 	if e := t.at.target.Endpoint; e != nil && f.unopened() {
 		t.unopened++

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -20,7 +20,7 @@ var statusOf = map[wire.Code]int{
 	wire.CodeBadRequest: http.StatusBadRequest, wire.CodeMethodNotAllowed: http.StatusMethodNotAllowed, wire.CodeUnknownService: http.StatusNotFound,
 	wire.CodeUpstreamFailed: http.StatusBadGateway, wire.CodeNoEndpoint: http.StatusServiceUnavailable,
 	wire.CodeNotReady: http.StatusServiceUnavailable, wire.CodeOverloaded: http.StatusServiceUnavailable, wire.CodeTimeout: http.StatusGatewayTimeout,
-	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests,
+	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests, wire.CodeBlocked: http.StatusForbidden,
 	wire.CodeExhausted: http.StatusServiceUnavailable,
 	codeMisdirected:    http.StatusMisdirectedRequest,
 }
@@ -116,12 +116,12 @@ const cancelled = "1"
 
 // callStatus has the status of gRPC for each code: what the client may repeat is
 // UNAVAILABLE (14), the limits are RESOURCE_EXHAUSTED (8), a lack of time is
-// DEADLINE_EXCEEDED (4). The others are as gRPC translates the HTTP status: INTERNAL (13)
+// DEADLINE_EXCEEDED (4), a block is PERMISSION_DENIED (7). The others are as gRPC translates the HTTP status: INTERNAL (13)
 // and UNIMPLEMENTED (12).
 var callStatus = map[wire.Code]string{
 	wire.CodeBadRequest: "13", wire.CodeMethodNotAllowed: "12", wire.CodeUnknownService: "12",
 	wire.CodeUpstreamFailed: "14", wire.CodeNoEndpoint: "14", wire.CodeNotReady: "14", wire.CodeExhausted: "14", wire.CodeCircuitOpen: "14",
-	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8",
+	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8", wire.CodeBlocked: "7",
 	wire.CodeTimeout: "4", wire.FailedCancelled: cancelled,
 }
 
@@ -207,13 +207,13 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 
 // explainSession records for the log or the span that the request's cookie named the
 // worker.
-func (t *try) explainSession(pick selection.Pick) {
+func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 	if !t.logging() && !t.spans.explaining() && !t.record.explaining() {
 		return
 	}
 	choice := t.service.Choice()
 	decision := api.Decision{
-		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().(*routing.Target).Node,
+		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
 		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
 	}
 	if t.spans != nil {

@@ -1,14 +1,11 @@
 package ingress
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -16,8 +13,8 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -84,82 +81,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// DefaultAttemptShare leaves time for two other endpoints after one that hangs.
-const DefaultAttemptShare = 0.33
-
-// DefaultProgress is how long a request may go on without a byte in either direction.
-const DefaultProgress = time.Minute
-
-// DefaultRequests are the limits of the relay's binary and of the router of a program.
-func DefaultRequests() Requests {
-	return Requests{
-		Timeout: 30 * time.Second, AttemptShare: DefaultAttemptShare, MaxAttempts: 5, RetryBudget: 0.2,
-		MaxInFlight: 10_000, MaxInFlightPerClient: ShareOfFree, AdaptiveInFlight: true,
-	}
-}
-
-// Requests are the settings of single requests. A reload replaces all of them, with a new
-// Handler.
-type Requests struct {
-	// Domain and Routes determine the service of a request without wire.ServiceHeader. With
-	// WholeHost as the domain a host without a dot is the name.
-	Domain string
-	Routes []Route
-	// Keys are the places of the keys in clients' requests. Default: wire.KeyHeader.
-	Keys Keys
-	// Timeout bounds the time until an answer begins, for all attempts together. While a
-	// client sends its body, it counts from the last byte received, and for an open stream of
-	// HTTP/2, such as a call of gRPC that streams, from its end. A client's own deadline, in
-	// wire.TimeoutHeader or grpc-timeout, shortens it, and holds for open streams.
-	Timeout time.Duration
-	// AttemptTimeout bounds one attempt that may be repeated on another endpoint. Default 0:
-	// only Timeout applies.
-	AttemptTimeout time.Duration
-	// AttemptShare is AttemptTimeout as a share of Timeout, for services whose policy has
-	// another request timeout and no attempt timeout. Default 0: AttemptTimeout holds for
-	// these too.
-	AttemptShare float64
-	// Policies are the limits of single services, in place of Timeout, AttemptTimeout and
-	// Progress. Default: what the services advertise.
-	Policies Policies
-	// MaxAttempts is how many endpoints one request may try, 1 to 8.
-	MaxAttempts int
-	// RetryBudget is the share of requests that may be retried, 0 to 1.
-	RetryBudget float64
-	// MaxInFlight bounds the requests in flight of one service.
-	MaxInFlight int
-	// MaxInFlightPerClient bounds the requests in flight of one client address, to all services
-	// together; an IPv6 /64 counts as one address. Trusted proxies and relays are not bounded, and
-	// the clients of a proxy on this host are distinguished if it names them. Default 0: no bound.
-	MaxInFlightPerClient int
-	// AdaptiveInFlight also bounds how many requests of one service wait for their answers,
-	// by the number that the endpoints complete; see package overload. Default false: only
-	// MaxInFlight applies.
-	AdaptiveInFlight bool
-	// OnlyServices are the services that clients may reach. Default: all. With Hop it is not
-	// read: the relay that forwards a request decides.
-	OnlyServices []string
-	// TrustedProxies are the networks whose fields about a request's origin are trusted.
-	// Default: none; such fields of clients are replaced or dropped.
-	TrustedProxies []netip.Prefix
-	// ExposeRouteHeaders adds relay, endpoint and attempts to answers, and details to this
-	// relay's own answers. With Hop it is not read: the relay that forwards a request
-	// decides, by wire.ExposeHeader.
-	ExposeRouteHeaders bool
-	// Via adds this relay to the field Via of requests. With Hop or Local it is not read: the relay
-	// that has the client adds itself.
-	Via bool
-	// Record decides which records of requests are kept and what they contain.
-	Record requestlog.Policy
-}
-
-// savings is how many retries a relay without recent retries can make in a burst.
-const savings = 500
-
 // Handler answers requests. It is safe for concurrent use.
 type Handler struct {
 	cfg     Config
 	namer   namer
+	blocks  blocks // nil without any
 	budget  *selection.RetryBudget
 	sampler requestlog.Sampler
 	vias    [3]string // if Config.Via is set
@@ -188,6 +114,9 @@ func New(cfg Config) *Handler {
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
 	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
+	}
+	if !cfg.Hop && !cfg.Local {
+		h.blocks = newBlocks(cfg.Blocks)
 	}
 	if cfg.Via {
 		h.vias = viaValues(cfg.Self)
@@ -228,6 +157,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.Forwarded.Add(1)
 	}
 	t.from = h.originOf(r)
+	if h.blocks != nil && t.blocked(service) {
+		return
+	}
 	if t.from == fromClient && !t.enterClient(service) {
 		return
 	}
@@ -353,85 +285,6 @@ func (h *Handler) exposes(r *http.Request) bool {
 		return r.Header[wire.ExposeHeader] != nil
 	}
 	return h.cfg.ExposeRouteHeaders
-}
-
-// maxCaller is the length in bytes to which the name of a caller is cut.
-const maxCaller = 128
-
-// callerKey is the key of the caller's name in the context of a request.
-type callerKey struct{}
-
-// WithCaller returns a context for the requests of a client that presented a
-// certificate. The name must be valid as the value of a header.
-func WithCaller(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, callerKey{}, &name) // a pointer, so that a request allocates nothing
-}
-
-// certifiedName returns the name in the certificate of the client of a request, empty if it has
-// none.
-func certifiedName(r *http.Request) string {
-	name, _ := r.Context().Value(callerKey{}).(*string)
-	if name == nil {
-		return ""
-	}
-	return *name
-}
-
-// caller returns the sender of the request.
-func (t *try) caller() string { return callerOf(t.r, t.from) }
-
-// callerOf returns the sender of a request. A trusted proxy names it in wire.CallerHeader; of
-// several values the last counts, which is the proxy's own. The caller is empty if the
-// proxy names none, because the proxy's address stands for all of its clients. Without a
-// proxy the caller is the name in the certificate of the client, or else its address, since a
-// client could put any name into the header. A relay that forwards passes such a name on;
-// without one the caller is empty, because the address is that of the relay.
-func callerOf(r *http.Request, from origin) string {
-	if from == fromRelay {
-		if values := r.Header[wire.CallerHeader]; len(values) > 0 {
-			return values[0]
-		}
-		return ""
-	}
-	if from == fromProgram {
-		return ""
-	}
-	if from == fromClient {
-		if name := certifiedName(r); name != "" {
-			return name
-		}
-		if addr := clientAddr(r.RemoteAddr); addr.Is6() {
-			return addr.String()
-		}
-		return addrOnly(r.RemoteAddr)
-	}
-	values := r.Header[wire.CallerHeader]
-	if len(values) == 0 {
-		return ""
-	}
-	last := values[len(values)-1]
-	if len(last) > maxCaller {
-		return strings.Clone(last[:maxCaller]) // so that the rest of the string can be freed
-	}
-	return last
-}
-
-// guarded runs the try if its caller's circuit for the service allows the request, and
-// reports the result to the circuit. Requests without a caller pass.
-func (t *try) guarded(circuits *circuit.Breakers) {
-	caller := t.caller()
-	if caller == "" {
-		t.run()
-		return
-	}
-	ticket, err := circuits.Allow(caller, t.service.Name, "")
-	if err != nil {
-		t.refuse(err)
-		return
-	}
-	t.ticket = ticket
-	defer func() { t.ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
-	t.run()
 }
 
 // refuse answers a request that the circuit did not allow.

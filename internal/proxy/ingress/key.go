@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -126,6 +127,13 @@ func (t *try) findKey() string {
 		}
 	}
 	return ""
+}
+
+// KeyOf returns the key of a client's request to a service, as far as it shows its key: without the
+// client, a key by the caller is empty.
+func (r *Requests) KeyOf(req *http.Request, service string) string {
+	t := try{r: req, from: fromClient, handler: &Handler{cfg: Config{Requests: *r}}, service: &routing.Service{Name: service}}
+	return t.findKey()
 }
 
 func (t *try) keyFrom(s KeySource) string {

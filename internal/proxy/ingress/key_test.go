@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 

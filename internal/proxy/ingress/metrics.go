@@ -9,9 +9,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeMethodNotAllowed, wire.CodeNotReady, wire.CodeNoEndpoint, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
 	}
-	silent := series.With(reg).CounterVec("ringway_relay_silent_requests_total", "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).", "side")
+	silent := metric.With(reg).CounterVec("ringway_relay_silent_requests_total", "Requests and tunnels ended because no byte moved for --progress-timeout, by the side that was silent: client, endpoint, or both (an idle tunnel, a stream both ways).", "side")
 	for side := upstream.SilentClient; side <= upstream.SilentBoth; side++ {
 		m.silent[side] = silent.WithLabelValues(side.String())
 	}
@@ -54,7 +54,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 func newVectors(reg prometheus.Registerer) vectors {
-	f := series.With(reg)
+	f := metric.With(reg)
 	return vectors{
 		requests: f.CounterVec("ringway_relay_requests_total", "Requests carried or refused, by service and outcome: the class of the status, or cancelled, aborted (the answer broke off), failed (answered by the relay itself).", "service", "outcome"),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{
@@ -278,7 +278,7 @@ func retryReasons() []string {
 
 // codesOfAService are the codes of answers to requests for an existing service.
 var codesOfAService = [...]wire.Code{
-	wire.CodeBadRequest, wire.CodeUpstreamFailed, wire.CodeNoEndpoint, wire.CodeNotReady, wire.CodeOverloaded, wire.CodeClientLimit, wire.CodeTimeout, wire.CodeExhausted, wire.CodeCircuitOpen, codeMisdirected,
+	wire.CodeBadRequest, wire.CodeUpstreamFailed, wire.CodeNoEndpoint, wire.CodeNotReady, wire.CodeOverloaded, wire.CodeClientLimit, wire.CodeBlocked, wire.CodeTimeout, wire.CodeExhausted, wire.CodeCircuitOpen, codeMisdirected,
 }
 
 // ServiceMetrics are the counters of one service.

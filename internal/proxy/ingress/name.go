@@ -13,13 +13,13 @@ const WholeHost = "."
 
 // namer finds the service of a request: header, then host label, then routes.
 type namer struct {
-	suffix string // "." + domain; empty if host names are not used
-	whole  bool   // a host without a dot names the service, as in the targets of gRPC clients
-	routes []rule
+	suffix string      // "." + domain; empty if host names are not used
+	whole  bool        // a host without a dot names the service, as in the targets of gRPC clients
+	routes *routeTable // nil without routes
 }
 
 func newNamer(domain string, routes []Route) namer {
-	n := namer{routes: rulesOf(routes)}
+	n := namer{routes: newRouteTable(routes)}
 	switch domain {
 	case "":
 	case WholeHost:
@@ -46,10 +46,21 @@ func (n namer) service(r *http.Request) string {
 	if name := r.Header.Get(wire.ServiceHeader); name != "" {
 		return name
 	}
-	if n.suffix == "" && !n.whole && len(n.routes) == 0 {
+	if n.suffix == "" && !n.whole && n.routes == nil {
 		return ""
 	}
 	host := hostName(r.Host)
+	if name := n.ofHost(host); name != "" || n.routes == nil {
+		return name
+	}
+	if rule := n.routes.find(host, r); rule != nil {
+		return rule.service
+	}
+	return ""
+}
+
+// ofHost returns the service that a host below the domain names.
+func (n namer) ofHost(host string) string {
 	if n.whole && host != "" && !strings.ContainsAny(host, ".:") {
 		return host
 	}
@@ -59,16 +70,40 @@ func (n namer) service(r *http.Request) string {
 			return first
 		}
 	}
-	path := r.URL.Path
-	if path == "" { // of a target in absolute form
-		path = "/"
+	return ""
+}
+
+// What names the service of a request.
+const (
+	NamedByHeader = "header"
+	NamedByDomain = "domain"
+	NamedByRoute  = "route"
+)
+
+// Naming is how a request names its service.
+type Naming struct {
+	// Service is empty if nothing names one. By is what does.
+	Service, By string
+	// Route is the place in the list of routes of the one that does, from 0, or -1.
+	Route int
+}
+
+// Name returns how a client's request would name its service with these settings.
+func (r *Requests) Name(req *http.Request) Naming {
+	n := newNamer(r.Domain, r.Routes)
+	host := hostName(req.Host)
+	if name := req.Header.Get(wire.ServiceHeader); name != "" {
+		return Naming{name, NamedByHeader, -1}
 	}
-	for i := range n.routes {
-		if n.routes[i].matches(host, path) {
-			return n.routes[i].service
+	if name := n.ofHost(host); name != "" {
+		return Naming{name, NamedByDomain, -1}
+	}
+	if n.routes != nil {
+		if rule := n.routes.find(host, req); rule != nil {
+			return Naming{rule.service, NamedByRoute, rule.place}
 		}
 	}
-	return ""
+	return Naming{Route: -1}
 }
 
 // hostName returns the form in which hosts are compared: without a port, in lower case, without

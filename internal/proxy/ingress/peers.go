@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/handshake"
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
+	attachment "github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -99,18 +101,28 @@ func WithSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handle
 }
 
 // AdmitPeers returns a listener that requires mutual TLS: only relays and gates of this
-// cluster can connect, and no longer than their certificate is valid. It sets TLS and Allowed of
+// cluster can connect, and its workers where they offer the protocol of sessions and no other one;
+// and no longer than their certificate is valid. It sets TLS and Allowed of
 // the configuration; Refused is the counter of NewRefusedPeers.
 func AdmitPeers(cfg handshake.ListenerConfig) *handshake.Listener {
 	policy := cfg.Source.Policy(identity.DataPlane)
 	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
-	cfg.TLS, cfg.Allowed = cfg.Source.ServerConfig(policy, "h2", "http/1.1"), "relays and gates of this cluster and environment"
+	cfg.TLS, cfg.Allowed = cfg.Source.ServerConfig(policy, "h2", "http/1.1"), "relays and gates of this cluster and environment, and its workers for sessions,"
+	workers := cfg.Source.Policy(identity.DataPlane)
+	workers.Only = []identity.Role{identity.RoleWorker}
+	peers, sessions := cfg.TLS.GetConfigForClient, cfg.Source.ServerConfig(workers, attachment.Protocol).GetConfigForClient
+	cfg.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if slices.Contains(hello.SupportedProtos, attachment.Protocol) {
+			return sessions(hello)
+		}
+		return peers(hello)
+	}
 	return handshake.NewListener(cfg)
 }
 
 // NewRefusedPeers registers the counter of the connections that a listener of AdmitPeers refuses.
 func NewRefusedPeers(reg prometheus.Registerer) *prometheus.CounterVec {
-	refused := series.With(reg).CounterVec("ringway_relay_peers_refused_total", "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place).", "reason")
-	series.StartAtZero(refused, handshake.ListenerReasons()...)
+	refused := metric.With(reg).CounterVec("ringway_relay_peers_refused_total", "Connections refused by the peer listener of a relay with a certificate, by reason: that of the certificate, handshake (no or broken TLS), timeout, too_many or too_many_from_source (newer ones needed the place), or too_fast_from_source (its address begins more TLS handshakes per second than one address may).", "reason")
+	metric.StartAtZero(refused, handshake.ListenerReasons()...)
 	return refused
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -17,15 +17,21 @@ import (
 type Policies struct {
 	ByService map[string]advertise.Policy
 	Slots     routing.Slots
+	Canaries  routing.Canaries
+	Cookies   map[string]CookieAttributes
 }
 
 // Or returns the policies with what is not set replaced by that of other.
 func (p Policies) Or(other Policies) Policies {
-	out := Policies{ByService: maps.Clone(other.ByService), Slots: maps.Clone(other.Slots)}
+	out := Policies{ByService: maps.Clone(other.ByService), Slots: maps.Clone(other.Slots), Canaries: maps.Clone(other.Canaries), Cookies: maps.Clone(other.Cookies)}
 	for service, own := range p.ByService {
 		out.ByService[service] = own.Or(other.ByService[service])
 	}
 	maps.Copy(out.Slots, p.Slots)
+	maps.Copy(out.Canaries, p.Canaries)
+	for service, own := range p.Cookies {
+		out.Cookies[service] = own.Or(other.Cookies[service])
+	}
 	return out
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/requestlog"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
 )
 
 // BenchmarkRecord is what a record adds to a request: nothing without a log, little outside

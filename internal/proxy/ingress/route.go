@@ -1,11 +1,9 @@
 package ingress
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,72 +14,25 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
-// Route maps requests for a host, a path, or both, to a service. Of several that match a request
-// the most specific one counts, whatever their order: a host before a wildcard before no host, and
-// then the longest path.
+// Route maps requests for a host, a path or fields of their head to a service. Of several that
+// match a request the most specific one counts, whatever their order: a host before a wildcard
+// before no host, then the longest path, then the most headers.
 type Route struct {
 	// Host matches the request's host without its port. In *.example.com the wildcard stands for
 	// one label. Empty matches any.
-	Host string `yaml:"host"`
+	Host string `yaml:"host,omitempty"`
 	// PathPrefix matches the first elements of the decoded path: /api matches /api and /api/x, not
 	// /apiary. One that ends with . matches any rest of the element, as in /shop. for all services
 	// of a package of gRPC. Empty matches any.
-	PathPrefix string `yaml:"path_prefix"`
+	PathPrefix string `yaml:"path_prefix,omitempty"`
+	// Headers are fields that the request must have, each with this value in one of its lines; a
+	// value * is any. Empty matches any request.
+	Headers map[string]string `yaml:"headers,omitempty"`
 	// Service is the service of these requests.
 	Service string `yaml:"service"`
 }
 
 const wildcard = "*."
-
-// rule is a route in the form in which requests are compared with it.
-type rule struct {
-	host    string // in the form of hostName; behind a wildcard it begins with a dot
-	path    string
-	service string
-}
-
-// rulesOf returns the rules of routes, the most specific first.
-func rulesOf(routes []Route) []rule {
-	rules := make([]rule, 0, len(routes))
-	for _, r := range routes {
-		if host, err := routeHost(r.Host); err == nil { // CheckRoutes has reported the others
-			rules = append(rules, rule{host, r.PathPrefix, r.Service})
-		}
-	}
-	slices.SortStableFunc(rules, func(a, b rule) int {
-		return cmp.Or(cmp.Compare(b.specific(), a.specific()), cmp.Compare(len(b.path), len(a.path)))
-	})
-	return rules
-}
-
-func (r *rule) specific() int {
-	switch {
-	case r.host == "":
-		return 0
-	case r.host[0] == '.':
-		return 1
-	}
-	return 2
-}
-
-func (r *rule) matches(host, path string) bool { return r.matchesHost(host) && r.matchesPath(path) }
-
-func (r *rule) matchesHost(host string) bool {
-	if r.specific() != 1 {
-		return r.host == "" || r.host == host
-	}
-	label, ok := strings.CutSuffix(host, r.host)
-	return ok && label != "" && strings.IndexByte(label, '.') < 0
-}
-
-func (r *rule) matchesPath(path string) bool {
-	rest, ok := strings.CutPrefix(path, r.path)
-	if !ok || rest == "" || r.path == "" || rest[0] == '/' {
-		return ok
-	}
-	last := r.path[len(r.path)-1]
-	return last == '/' || last == '.'
-}
 
 // routeHost returns the host of a route in the form of a rule. The error is the reason why the host
 // matches no request.
@@ -160,8 +111,7 @@ func CheckDomain(domain string) error {
 // CheckRoutes reports every route that cannot match or has no valid service.
 func CheckRoutes(routes []Route) error {
 	var errs []error
-	type place struct{ host, path string }
-	first := map[place]int{}
+	first := map[string]int{}
 	for i, r := range routes {
 		refuse := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("route %d: "+format, append([]any{i + 1}, args...)...))
@@ -169,8 +119,8 @@ func CheckRoutes(routes []Route) error {
 		if err := affinity.ValidateService(r.Service); err != nil {
 			refuse("%w", err)
 		}
-		if r.Host == "" && r.PathPrefix == "" {
-			refuse("has neither host nor path_prefix, to %q: give at least one", r.Service)
+		if r.Host == "" && r.PathPrefix == "" && len(r.Headers) == 0 {
+			refuse("has neither host nor path_prefix nor headers, to %q: give at least one", r.Service)
 			continue
 		}
 		host, err := routeHost(r.Host)
@@ -180,10 +130,17 @@ func CheckRoutes(routes []Route) error {
 		if err := checkPrefix(r.PathPrefix); err != nil {
 			refuse("path_prefix %q matches no request: %w", r.PathPrefix, err)
 		}
-		at := place{host, r.PathPrefix}
-		if before, ok := first[at]; ok && err == nil {
+		fields, fieldsErr := routeFields(r.Headers)
+		if fieldsErr != nil {
+			refuse("%w", fieldsErr)
+		}
+		if err != nil || fieldsErr != nil {
+			continue
+		}
+		at := fmt.Sprintf("%q %q %q", host, r.PathPrefix, fields)
+		if before, ok := first[at]; ok {
 			refuse("matches what route %d matches: leave one of them out", before)
-		} else if err == nil {
+		} else {
 			first[at] = i + 1
 		}
 	}

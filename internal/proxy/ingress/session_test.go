@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -205,7 +205,7 @@ func TestASessionLeavesAWorkerThatFailsAndOneThatIsEvicted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.Endpoints.Done(pick, x.now(), selection.Failure)
+		x.Endpoints.Done(pick, x.now(), selection.Result{Outcome: selection.Failure})
 	}
 	if x.Endpoints.Usable("w2.1") {
 		t.Fatal("the worker is not evicted: this test shows nothing")
@@ -230,7 +230,7 @@ func TestASessionLeavesAWorkerThatHasNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.Endpoints.Done(pick, x.now(), selection.Success)
+	defer x.Endpoints.Done(pick, x.now(), selection.Result{Outcome: selection.Success})
 	if node, next, _ := x.visit("GET", "sid="+sid); node == "w2" || next == "" || x.event("endpoint_unusable") != 1 {
 		t.Errorf("to %s, a new cookie %q", node, next)
 	}

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -80,11 +79,12 @@ type try struct {
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
+	onCookie      func(bool)                 // t.cookieSent, bound once
 }
 
 var tries = sync.Pool{New: func() any {
 	t := new(try)
-	t.onHead, t.onField = t.headArrived, t.drops
+	t.onHead, t.onField, t.onCookie = t.headArrived, t.drops, t.cookieSent
 	return t
 }}
 
@@ -112,9 +112,9 @@ func (t *try) free() {
 		t.service.InFlight.Add(-1)
 	}
 	t.record.end()
-	onHead, onField, body := t.onHead, t.onField, t.body
+	onHead, onField, onCookie, body := t.onHead, t.onField, t.onCookie, t.body
 	*t = try{} // in place; with fields a second one would be made on the stack
-	t.onHead, t.onField, t.body = onHead, onField, body
+	t.onHead, t.onField, t.onCookie, t.body = onHead, onField, onCookie, body
 	tries.Put(t)
 }
 
@@ -328,7 +328,7 @@ func (t *try) choose(now, deadline time.Duration) error {
 	if takeErr != nil {
 		return err // it has left
 	}
-	t.at = chosen{target: pick.Value().(*routing.Target), pick: pick, by: last.by}
+	t.at = chosen{target: pick.Value(), pick: pick, by: last.by}
 	return nil
 }
 
@@ -390,78 +390,6 @@ func (t *try) gaveUp(f attempt, now time.Duration) {
 	t.workerFailed(f, now)
 }
 
-// changes returns the changes to a request and its answer for this target, until the next
-// attempt.
-func (t *try) changes(target *routing.Target) *upstream.Exchange {
-	cfg := &t.handler.cfg
-	x := &t.exchange
-	*x = upstream.Exchange{
-		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
-		AfterBody: t.policy.RequestTimeout,
-		Progress:  t.policy.ProgressTimeout,
-		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
-		Drop:      t.onField,
-		Peer:      t.hop && t.exposed,
-		Verbatim:  t.hop || target.Secured,
-		OnHead:    t.onHead,
-	}
-	if t.cut {
-		x.AfterBody = t.limit
-	}
-	headers, answer := t.headers[:0], t.answerHeaders[:0]
-	if t.tcp != nil {
-		x.Moved, headers = &t.tcp.moved, t.sessionFields(headers)
-		// A sidecar sends the header itself.
-		x.ProxyProtocol = !target.Secured && target.Endpoint != nil && target.Endpoint.ProxyProtocol
-	} else {
-		headers = t.forwarded(x, headers)
-	}
-	if t.limited {
-		x.Latest = cfg.Epoch.Add(t.latest)
-		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
-	}
-	if target.Secured {
-		x.Sidecar = true
-		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name})
-	}
-	if t.session.cookie != nil && !t.hop {
-		x.SetCookie = t.setCookie(target)
-	}
-	if t.tried.Session && !t.hop {
-		x.Session = upstream.Session{
-			Service: t.service.Name, Worker: target.Node,
-			Key: t.key != "", Cookie: t.session.set || t.session.cookie != nil && t.session.node == target.Node,
-		}
-	}
-	if t.hop {
-		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name}, wire.Field{Name: wire.HopHeader, Value: cfg.Self})
-		if t.key != "" {
-			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
-		}
-		if t.exposed {
-			headers = append(headers, wire.Field{Name: wire.ExposeHeader, Value: "1"})
-		}
-	}
-	if t.exposed {
-		// The relay that picked the worker names it; the relay that forwarded keeps that and
-		// adds its own number of attempts.
-		if !t.hop {
-			answer = append(answer, wire.Field{Name: wire.EndpointHeader, Value: target.Node})
-		}
-		if !cfg.Hop {
-			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(t.attempts)})
-		}
-	}
-	if t.spans != nil {
-		headers = t.spans.headers(headers)
-	}
-	if t.record != nil && t.record.passes {
-		headers = append(headers, wire.Field{Name: wire.RequestIDHeader, Value: t.record.ID})
-	}
-	x.Header, x.ResponseHeader = headers, answer
-	return x
-}
-
 // headArrived runs when the answer begins. This time counts as the latency, because the
 // length of a stream does not depend on the endpoint's speed.
 func (t *try) headArrived(r upstream.Result) bool {
@@ -469,8 +397,8 @@ func (t *try) headArrived(r upstream.Result) bool {
 		return false // the relay did nothing; ask another
 	}
 	t.answered = time.Since(t.handler.cfg.Epoch)
-	if t.session.cookie != nil && !t.hop {
-		t.session.countCookie()
+	if t.session.noKey {
+		t.session.cookie.count(cookieNoKey)
 	}
 	if t.waits {
 		t.waits = false

@@ -29,7 +29,7 @@ func cookieFixtures() (out []wirefixture.Format) {
 				return []byte(token{expires: uint64(now.Add(cookieLife).Unix()), service: echo.service, endpoint: tagOf("echo", "w1")}.encode(testKeys{key})), nil
 			},
 			Decode: func(raw []byte) (any, error) {
-				tok, renew, verdict := echo.judge(string(raw), now)
+				tok, renew, verdict := echo.judge(string(raw), now, cookieLife)
 				if verdict != cookieAccepted || tok.endpoint != tagOf("echo", "w1") {
 					return nil, errors.New(cookieEvents[verdict])
 				}

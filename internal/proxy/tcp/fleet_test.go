@@ -105,7 +105,9 @@ func newFleet(t *testing.T, insecure bool) *tcpFleet {
 func (f *tcpFleet) relay(id string, change func(*relay.Settings)) {
 	f.t.Helper()
 	if err := f.StartRelay(id, func(s *relay.Settings) {
-		s.TCP.Ingress, s.TCP.Passthrough, s.Requests.Domain = []string{"0=db"}, []string{"0"}, "example.com"
+		s.TCP.Ingress.Set("0=db")
+		s.TCP.Passthrough.Set("0")
+		s.Requests.Domain = "example.com"
 		if change != nil {
 			change(s)
 		}

@@ -185,7 +185,7 @@ func TestASilentClientOfTLSIsEndedInTime(t *testing.T) {
 func TestRequestsAndSessionsDoNotMix(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, true)
-	f.relay("r1", func(s *relay.Settings) { s.TCP.Ingress = append(s.TCP.Ingress, "0=web", "0=nothing") })
+	f.relay("r1", func(s *relay.Settings) { s.TCP.Ingress.Set(append(s.TCP.Ingress.Items(), "0=web", "0=nothing")...) })
 	web := serveTCP(t, func(conn *net.TCPConn) {
 		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil && r.Header.Get("Upgrade") == "" {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -85,7 +85,7 @@ func TestTheClientOfASessionIsTheOneThatATrustedLoadBalancerReports(t *testing.T
 			dir := t.TempDir()
 			behind := func(change func(*relay.Settings)) func(*relay.Settings) {
 				return func(s *relay.Settings) {
-					s.ProxyProtocolFrom = []string{"127.0.0.0/8"}
+					s.ProxyProtocolFrom.Set("127.0.0.0/8")
 					if change != nil {
 						change(s)
 					}
@@ -164,7 +164,7 @@ func clientHello(t *testing.T, name string) string {
 func TestAHeaderFromElsewhereNamesNoClientOfASession(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, true)
-	f.relay("r1", func(s *relay.Settings) { s.ProxyProtocolFrom = []string{"10.0.0.0/8"} })
+	f.relay("r1", func(s *relay.Settings) { s.ProxyProtocolFrom.Set("10.0.0.0/8") })
 	f.worker("w1", serveTCP(t, expecting), ";proxy-protocol=v2")
 	for _, header := range []string{proxyV1, proxyV2} {
 		got, conn := f.named(f.addr("r1"), header)
@@ -188,7 +188,8 @@ func TestASessionWithoutTheHeaderThatItNeedsIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, true)
 	f.relay("r1", func(s *relay.Settings) {
-		s.ProxyProtocolFrom, s.Clients.HeadTimeout = []string{"127.0.0.0/8"}, time.Second
+		s.ProxyProtocolFrom.Set("127.0.0.0/8")
+		s.Clients.HeadTimeout = time.Second
 	})
 	f.worker("w1", serveTCP(t, expecting), ";proxy-protocol=v2")
 	f.named(f.addr("r1"), proxyV1) // it is ready

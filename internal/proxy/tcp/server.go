@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -59,13 +59,13 @@ const (
 var reasons = []string{
 	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther, ProxyMissing, ProxyMalformed, ClientShare,
 	string(wire.CodeBadRequest), string(wire.CodeUnknownService), string(wire.CodeUpstreamFailed), string(wire.CodeNoEndpoint), string(wire.CodeNotReady),
-	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
+	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeBlocked), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
 }
 
 // NewRefused registers the counter of refused connections.
 func NewRefused(reg prometheus.Registerer) *prometheus.CounterVec {
-	refused := series.With(reg).CounterVec("ringway_relay_tcp_refused_total", "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, client_share (the client that it names has as many connections as it may have), other.", "reason")
-	series.StartAtZero(refused, reasons...)
+	refused := metric.With(reg).CounterVec("ringway_relay_tcp_refused_total", "Connections of clients that got no TCP session, by reason: a code of ringway_relay_rejections_total, cancelled (the relay stopped), no_client_hello (none came in --client-head-timeout), malformed_client_hello, no_server_name, proxy_missing (a load balancer sent no header of the PROXY protocol, or not in that time), proxy_malformed, client_share (the client that it names has as many connections as it may have), other.", "reason")
+	metric.StartAtZero(refused, reasons...)
 	return refused
 }
 

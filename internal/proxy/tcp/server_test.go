@@ -13,9 +13,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
-	"github.com/ringway/ringway/internal/relay/routing"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -26,7 +26,7 @@ type running struct {
 	*Server
 	addr     string
 	registry *prometheus.Registry
-	log      *observed.Log
+	log      *logtest.Log
 	ended    chan error
 }
 
@@ -36,7 +36,7 @@ func start(t *testing.T, service string, handler http.HandlerFunc) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{addr: socket.Addr().String(), registry: prometheus.NewRegistry(), log: &observed.Log{}, ended: make(chan error, 1)}
+	r := &running{addr: socket.Addr().String(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, ended: make(chan error, 1)}
 	r.Server = New(Config{Service: service, Handler: handler, Refused: NewRefused(r.registry), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
 	go func() { r.ended <- r.Serve(socket) }()
 	t.Cleanup(func() {
@@ -181,7 +181,7 @@ func TestARefusalIsCountedByItsCode(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
 	}
-	if n := observed.Series(t, s.registry, "ringway_relay_tcp_refused_total")["unknown_service"]; n != 1 {
+	if n := logtest.Series(t, s.registry, "ringway_relay_tcp_refused_total")["unknown_service"]; n != 1 {
 		t.Errorf("%v are counted", n)
 	}
 }
@@ -221,7 +221,7 @@ func TestAShutdownEndsAConnectionThatHasNotNamedItsClient(t *testing.T) {
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
-	if counts := observed.Series(t, registry, "ringway_relay_tcp_refused_total"); counts["cancelled"] != 1 {
+	if counts := logtest.Series(t, registry, "ringway_relay_tcp_refused_total"); counts["cancelled"] != 1 {
 		t.Errorf("counted as %v, want cancelled", counts)
 	}
 }

@@ -11,14 +11,21 @@ import (
 
 // DefaultConfig returns the defaults of the fields that have a setting.
 func DefaultConfig() Config {
-	return Config{DialTimeout: time.Second, IdleTimeout: 60 * time.Second, MaxIdle: 1024}
+	return Config{DialTimeout: time.Second, IdleTimeout: 60 * time.Second, MaxIdle: 1024, MaxResponseHeaderBytes: DefaultMaxResponseHead}
 }
 
 const (
-	defaultKeepIdle               = 1
-	defaultMaxResponseHeaderBytes = 64 << 10
-	defaultExpectContinueTimeout  = time.Second
-	defaultMaxConns               = 8
+	defaultKeepIdle              = 1
+	defaultExpectContinueTimeout = time.Second
+	defaultMaxConns              = 8
+)
+
+// DefaultMaxResponseHead is the default of Config.MaxResponseHeaderBytes, and LeastResponseHead and
+// MostResponseHead are the bounds of its settings.
+const (
+	DefaultMaxResponseHead = 64 << 10
+	LeastResponseHead      = 4 << 10
+	MostResponseHead       = 1 << 20
 )
 
 // Config describes one endpoint and how its connections are kept. The zero value of every
@@ -107,7 +114,7 @@ func (c *Config) complete() error {
 		c.KeepIdle = defaultKeepIdle
 	}
 	if c.MaxResponseHeaderBytes <= 0 {
-		c.MaxResponseHeaderBytes = defaultMaxResponseHeaderBytes
+		c.MaxResponseHeaderBytes = DefaultMaxResponseHead
 	}
 	if c.Activity == nil {
 		c.Activity = new(Activity)

@@ -27,8 +27,10 @@ type Exchange struct {
 	// fields of the same name.
 	ResponseHeader []wire.Field
 	// SetCookie is a cookie that the response carries in addition to those of the endpoint.
-	// It comes last, so it wins over one of the same name. Empty adds none.
+	// It comes last, so it wins over one of the same name. Empty adds none. A response that caches
+	// may keep for other clients gets none. OnCookie is called with whether this was so.
 	SetCookie string
+	OnCookie  func(withheld bool)
 	// Peer means that the endpoint is another relay: its Ringway-* response fields are
 	// passed on, except Ringway-Load and Ringway-Failed. Those of other endpoints are
 	// dropped.
@@ -178,7 +180,13 @@ func (x *Exchange) addResponse(h http.Header) {
 		h[f.Name] = []string{f.Value}
 	}
 	if x.SetCookie != "" {
-		h["Set-Cookie"] = append(h["Set-Cookie"], x.SetCookie)
+		withheld := sharable(h)
+		if !withheld {
+			h["Set-Cookie"] = append(h["Set-Cookie"], x.SetCookie)
+		}
+		if x.OnCookie != nil {
+			x.OnCookie(withheld)
+		}
 	}
 	announced := h["Trailer"]
 	if announced == nil {

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/proxy/generated"
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/proxy/http1gen"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -126,7 +126,7 @@ func compareAnswer(input []byte, method string, step int) (accepted bool, refusa
 		return true, "", fmt.Sprintf("the pieces matter: %q, %d, %v, at once %q, %d, %v", body, rest, err, again, restAgain, errAgain)
 	case err != nil:
 		return refused(err)
-	case generated.RefusedBlank(input, theirErr):
+	case http1gen.RefusedBlank(input, theirErr):
 		return true, "", ""
 	case theirErr != nil:
 		return true, "", fmt.Sprintf("accepted a body that net/http refuses: %v", theirErr)

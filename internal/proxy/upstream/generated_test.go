@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringway/ringway/internal/proxy/generated"
+	"github.com/ringway/ringway/internal/proxy/http1gen"
 )
 
 // stricter are the faults for which we refuse an answer that http.ReadResponse accepts. See
@@ -24,7 +24,7 @@ var stricter = []string{
 }
 
 // answers writes answers, right ones and nearly right ones.
-type answers struct{ generated.Grammar }
+type answers struct{ http1gen.Grammar }
 
 // message returns an answer, with what may be the next one behind it.
 func (g *answers) message() []byte {
@@ -35,7 +35,7 @@ func (g *answers) message() []byte {
 	fields := make([]string, 0, 12)
 	add := func(line string) { fields = append(fields, line) }
 	for range g.IntN(4) {
-		add(g.Mostly(generated.GoodFields, generated.BadFields))
+		add(g.Mostly(http1gen.GoodFields, http1gen.BadFields))
 	}
 	for g.Rarely(4) {
 		add(g.Pick("Connection: close", "Connection: Keep-Alive", "Connection: x, close", "Connection: X, Content-Length", "Connection:", "Keep-Alive: 1", "Upgrade: other/1", "Proxy-Authenticate: Basic",
@@ -51,9 +51,9 @@ func (g *answers) message() []byte {
 }
 
 func TestAMillionGeneratedAnswersMeanTheSameToNetHTTP(t *testing.T) {
-	generated.Compare(t, stricter, func(t *testing.T, seed uint64, n int) generated.Found {
-		g := answers{generated.New(seed)}
-		found := generated.Found{Refused: map[string]int{}}
+	http1gen.Compare(t, stricter, func(t *testing.T, seed uint64, n int) http1gen.Found {
+		g := answers{http1gen.New(seed)}
+		found := http1gen.Found{Refused: map[string]int{}}
 		for i := range n {
 			input, method := g.message(), g.Pick("GET", "GET", "GET", "HEAD")
 			accepted, refusal, difference := compareAnswer(input, method, 1+g.IntN(200))

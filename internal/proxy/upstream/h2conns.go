@@ -263,7 +263,7 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 		c.p.mu.Unlock()
 	} else {
 		conn := &h2Conn{Conn: http2.NewClient(nc, c.cfg)}
-		go func() { _ = conn.Run() }() // its streams report the error
+		go func() { c.p.cfg.Activity.ended(conn.Run()) }() // its streams report the error
 		if c.add(conn) {
 			c.awaitSettings(ctx, conn, o.limit)
 			failed = c.unused(conn)

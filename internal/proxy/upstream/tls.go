@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // ServiceTLS is how the certificate of a service with H2 is checked. Every service is
@@ -57,24 +55,6 @@ func (t ServiceTLS) Client(ctx context.Context, plain net.Conn, address string) 
 	}
 	_ = plain.Close() // without a close_notify: the service refused, or is not the one
 	return nil, fmt.Errorf("TLS with the service as %q: %w", name, err)
-}
-
-// ReadServiceCA reads a PEM file of authorities for ServiceTLS. The certificate of a
-// service itself may be one.
-func ReadServiceCA(path string) (*x509.CertPool, error) {
-	data, err := identity.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	certificates, err := identity.ParseCertificates(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	pool := x509.NewCertPool()
-	for _, one := range certificates {
-		pool.AddCert(one)
-	}
-	return pool, nil
 }
 
 // CheckServerName returns why a text cannot be the Name of a ServiceTLS.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
 // maxDials is how many connections to one endpoint are opened at a time. A burst then
@@ -31,6 +33,19 @@ type Activity struct {
 	// Unasked counts the HTTP/1.1 connections that were closed because of bytes that belong to
 	// no request.
 	Unasked atomic.Uint64
+	// Abusive and Malformed count the HTTP/2 connections that were closed because the endpoint sent
+	// too much that costs and carries nothing, or what is no HTTP/2.
+	Abusive, Malformed atomic.Uint64
+}
+
+// ended counts the end of an HTTP/2 connection.
+func (a *Activity) ended(err error) {
+	switch http2.WhyEnded(err) {
+	case http2.WhyAbusive:
+		a.Abusive.Add(1)
+	case http2.WhyMalformed:
+		a.Malformed.Add(1)
+	}
 }
 
 func (a *Activity) failed(err error) {

@@ -20,17 +20,13 @@ func certificates(f *Fleet) (found []api.Finding) {
 			continue
 		}
 		if status := remaining(c.NotBefore, c.NotAfter, f.Now); status != api.OK {
-			finding := api.Finding{
+			found = append(found, api.Finding{
 				Status: status, Subject: one.Relay,
 				Text:   fmt.Sprintf("the certificate of %s %s", one.Relay, ends(c.NotAfter, f.Now)),
 				Cause:  "it was not renewed in time; after its end members accept no new connection from or to this relay",
 				Remedy: "renew it (`relay tls cert create`, or what issues yours) and replace both files, each by a rename: they are read within seconds, without a restart",
-				Page:   page("certificate-expires"),
-			}
-			if status == api.Failed {
-				finding.Page = page("certificate-expires-today")
-			}
-			found = append(found, finding)
+				Page:   page("certificates"),
+			})
 		}
 		if status := remaining(c.AuthorityBefore, c.AuthorityAfter, f.Now); status != api.OK {
 			found = append(found, api.Finding{
@@ -38,7 +34,7 @@ func certificates(f *Fleet) (found []api.Finding) {
 				Text:   fmt.Sprintf("the authority of the certificate of %s %s", one.Relay, ends(c.AuthorityAfter, f.Now)),
 				Cause:  "from its end on no certificate that it signed is accepted, however long that one lasts",
 				Remedy: "make a new authority, add it to the --tls-ca bundle of every member, then renew the certificates by it, then remove the old one",
-				Page:   page("authority-expires"),
+				Page:   page("certificates"),
 			})
 		}
 		if c.Problem != "" {
@@ -47,7 +43,7 @@ func certificates(f *Fleet) (found []api.Finding) {
 				Text:   fmt.Sprintf("%s cannot use the certificate files it has: %s", one.Relay, c.Problem),
 				Cause:  "the old certificate stays in use until it ends",
 				Remedy: "replace the files by a certificate, its key and its authorities; `relay tls info FILE` shows the content of a file",
-				Page:   page("certificate-reload-failed"),
+				Page:   page("certificates"),
 			})
 		}
 		if c.DenyProblem != "" {
@@ -74,7 +70,7 @@ func certificates(f *Fleet) (found []api.Finding) {
 			Text:   fmt.Sprintf("%s has no certificate, and others have", list(without)),
 			Cause:  "members with a certificate refuse members without one",
 			Remedy: "give it --tls-cert, --tls-key and --tls-ca",
-			Page:   page("handshakes-refused"),
+			Page:   page("refusals"),
 		})
 	}
 	return found
@@ -87,17 +83,13 @@ func ingressCertificate(one *Facts, now time.Time) (found []api.Finding) {
 		return nil
 	}
 	if status := remaining(c.NotBefore, c.NotAfter, now); status != api.OK {
-		finding := api.Finding{
+		found = append(found, api.Finding{
 			Status: status, Subject: one.Relay,
 			Text:   fmt.Sprintf("a certificate of the ingress of %s %s", one.Relay, ends(c.NotAfter, now)),
 			Cause:  "it was not renewed in time; after its end clients refuse the ingress",
 			Remedy: "let its authority issue another one, and replace both files of --ingress-tls-cert and --ingress-tls-key, or of cert and key in --ingress-addr, each by a rename: they are read within seconds, without a restart",
-			Page:   page("certificate-expires"),
-		}
-		if status == api.Failed {
-			finding.Page = page("certificate-expires-today")
-		}
-		found = append(found, finding)
+			Page:   page("certificates"),
+		})
 	}
 	if c.Problem != "" {
 		found = append(found, api.Finding{
@@ -105,7 +97,7 @@ func ingressCertificate(one *Facts, now time.Time) (found []api.Finding) {
 			Text:   fmt.Sprintf("%s cannot use the files of its ingress: %s", one.Relay, c.Problem),
 			Cause:  "the old ones stay in use until they end",
 			Remedy: "replace the files of --ingress-tls-cert and --ingress-tls-key by a certificate and its key, or that of --ingress-client-ca, also where they stand in --ingress-addr; `relay tls info FILE` shows the content of a file",
-			Page:   page("certificate-reload-failed"),
+			Page:   page("certificates"),
 		})
 	}
 	return found
@@ -167,7 +159,7 @@ func gossipKeys(f *Fleet) (found []api.Finding) {
 				Text:   fmt.Sprintf("%s encrypts gossip with the key %s, %s with %s", id, first(theirs), f.Self.Relay, first(ours)),
 				Cause:  "a rotation is not finished, or one of the two has the wrong key file",
 				Remedy: "finish the rotation: `relay keys use FINGERPRINT`, which waits until all have the key; `relay keys list` shows who has which",
-				Page:   page("gossip-key-differs"), Passing: true,
+				Page:   page("refusals"), Passing: true,
 			})
 		case !sameKeys(ours, theirs):
 			found = append(found, api.Finding{
@@ -175,21 +167,25 @@ func gossipKeys(f *Fleet) (found []api.Finding) {
 				Text:   fmt.Sprintf("%s has the gossip keys %s, %s has %s", id, strings.Join(theirs, " "), f.Self.Relay, strings.Join(ours, " ")),
 				Cause:  "a rotation is running or was not finished: the old key is not removed everywhere, or the new one not installed everywhere",
 				Remedy: "`relay keys install FILE` for a key that some lack, `relay keys remove FINGERPRINT` for one that is not used any more",
-				Page:   page("gossip-key-differs"), Passing: true,
+				Page:   page("refusals"), Passing: true,
 			})
 		}
 	}
 	for _, one := range f.all()[1:] {
 		judge(one.Relay, one.GossipKeys)
 	}
+	dead := f.dead() // workersAnswer reports these
 	for _, k := range f.Keys {
+		if dead[k.Member] {
+			continue
+		}
 		if k.Error != "" {
 			found = append(found, api.Finding{
 				Status: api.Warning, Subject: k.Member, Passing: true,
 				Text:   fmt.Sprintf("worker %s does not list its gossip keys: %s", k.Member, k.Error),
 				Cause:  "a stream to its gossip address cannot be opened, or breaks off",
 				Remedy: fmt.Sprintf("allow TCP to the gossip address of %s; read its log", k.Member),
-				Page:   page("gossip-key-differs"),
+				Page:   page("refusals"),
 			})
 			continue
 		}

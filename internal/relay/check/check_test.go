@@ -143,12 +143,15 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a worker that crashed", func(f *check.Fleet) {
 			f.FailedWorkers = []membership.Departure{{Member: membership.Member{ID: "w3"}, At: now.Add(-time.Minute)}}
 		},
-			[]string{"relays-answer warning w3: vanished 1m0s ago"}, "start w3 again"},
+			[]string{"workers-answer warning w3: vanished 1m0s ago"}, "start w3 again"},
 
 		{"a relay that is not ready", func(f *check.Fleet) { f.Peers[0].Facts.Reasons = []string{"not joined yet"} },
 			[]string{"ready failed r2: not joined yet"}, "relay health --ready"},
 		{"a relay that is drained", func(f *check.Fleet) { f.Self.Reasons = []string{"draining"} },
 			[]string{"ready warning r1: draining"}, "relay undrain"},
+
+		{"a relay at its limit of members", func(f *check.Fleet) { f.Peers[0].Facts.Limits = []string{"--max-members is reached"} },
+			[]string{"limits failed r2: --max-members is reached"}, "raise --max-members on all members"},
 
 		{"another minimum", func(f *check.Fleet) { f.Peers[1].Facts.Settings[0].Value = "5" },
 			[]string{"settings-agree failed r3: --min-peers-per-worker is 5 on r3, and 3 on r1, r2"}, "set --min-peers-per-worker 3 on r3 (RINGWAY_MIN_PEERS_PER_WORKER"},
@@ -249,6 +252,11 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		}, []string{"coverage warning echo: served by 2 relays, and each worker should have 3"}, "start 1 relay more"},
 		{"a service without endpoints", func(f *check.Fleet) { f.Services[0] = check.Service{Name: "echo", Wanted: 3} },
 			[]string{"coverage warning echo: no endpoint"}, "worker services"},
+		{"two services that are probably one", func(f *check.Fleet) {
+			other := f.Services[0]
+			other.Name = "Echo"
+			f.Services = append(f.Services, other)
+		}, []string{"coverage warning echo: the services Echo and echo differ only in case"}, "the same name"},
 
 		{"a certificate of 90 days with 17 left", func(f *check.Fleet) {
 			f.Self.Certificate.NotAfter = now.Add(17 * day)
@@ -301,6 +309,13 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 
 		{"a member that UDP does not reach", func(f *check.Fleet) { f.Pings[2].Err = errors.New("no answer") },
 			[]string{"udp failed w1: worker w1 does not answer over UDP at 10.0.1.1:7401"}, "allow UDP"},
+		{"a worker that has ended", func(f *check.Fleet) { f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), refusal },
+			[]string{"workers-answer failed w1: nothing listens at the addresses of 1 of 2 workers asked: w1"}, "start them again"},
+		{"a worker that hangs", func(f *check.Fleet) {
+			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), errors.New("accepts connections and does not answer")
+			lack(f.Peers[0].Facts, "w1")
+			f.Keys[0] = membership.KeyResult{Member: "w1", Error: "refused"}
+		}, []string{"workers-answer failed w1: 1 of 2 workers asked do not answer, neither over UDP nor over TCP: w1"}, "check the process and the host of w1"},
 		{"UDP that does not come back", func(f *check.Fleet) { f.Peers[1].Facts.Back.UDP = "no answer" },
 			[]string{"udp failed r1: r3 does not reach r1 over UDP at 10.0.0.1:7400"}, "--advertise-addr here"},
 		{"a peer address that others do not reach", func(f *check.Fleet) { f.Peers[1].Facts.Back.Peer = "no route to host" },
@@ -510,5 +525,51 @@ func TestTheReportAsJSON(t *testing.T) {
 	}
 	if err != nil || string(want) != string(got)+"\n" {
 		t.Errorf("%v: the report is now\n%s", err, got)
+	}
+}
+
+// Of 40 workers 35 stop. What can be asked at that moment and a minute later fits a screen,
+// begins with the cause, and names no other.
+func TestWorkersThatStopTogetherAreOneFinding(t *testing.T) {
+	for name, hang := range map[string]func(*check.Fleet, int){
+		"in the view": func(f *check.Fleet, i int) {
+			f.Pings = append(f.Pings, check.Ping{ID: fmt.Sprintf("x%02d", i), Role: "worker", Addr: "10.0.1.1:7401", Err: errors.New("no answer"), TCP: errors.New("accepts connections and does not answer")})
+			f.Keys = append(f.Keys, membership.KeyResult{Member: fmt.Sprintf("x%02d", i), Error: "no answer"})
+			lack(f.Peers[0].Facts, fmt.Sprintf("x%02d", i))
+		},
+		"gone": func(f *check.Fleet, i int) {
+			f.FailedWorkers = append(f.FailedWorkers, membership.Departure{Member: membership.Member{ID: fmt.Sprintf("x%02d", i)}, Reason: membership.Failed, At: now.Add(time.Duration(i)*100*time.Millisecond - time.Minute)})
+		},
+	} {
+		f := healthy()
+		for i := range 35 {
+			hang(f, i)
+		}
+		var wrong []api.Finding
+		for _, one := range check.Judge(f).Findings {
+			if one.Status != api.OK {
+				wrong = append(wrong, one)
+			}
+		}
+		if len(wrong) != 1 || wrong[0].Check != "workers-answer" || !strings.Contains(wrong[0].Text, "x00, x01, x02, x03, x04, x05, x06, x07 and 27 more") || !strings.Contains(wrong[0].Remedy, "a zone") {
+			t.Errorf("%s: %+v", name, wrong)
+		}
+	}
+}
+
+// Whatever befalls many members alike is reported once, with their names.
+func TestFindingsWithOneCauseAreGrouped(t *testing.T) {
+	f := healthy()
+	for i := range 28 {
+		f.Pings = append(f.Pings, check.Ping{ID: fmt.Sprintf("x%02d", i), Role: "worker", Addr: "10.0.1.1:7401", Err: errors.New("no answer")})
+	}
+	var udp []api.Finding
+	for _, one := range check.Judge(f).Findings {
+		if one.Check == "udp" {
+			udp = append(udp, one)
+		}
+	}
+	if len(udp) != 1 || !strings.Contains(udp[0].Text, "the same for 27 more: x01, x02,") {
+		t.Errorf("%+v", udp)
 	}
 }

@@ -11,23 +11,36 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/settings"
 )
 
 // coverage checks that every worker has enough relays, in the plans and in fact. The facts
 // are the plan without the connections that relays report as missing.
 func coverage(f *Fleet) (found []api.Finding) {
 	lacking := map[Missing][]string{} // by the relays that lack it
+	dead := f.dead()                  // workersAnswer reports these
 	untold := 0
 	for _, one := range f.all() {
 		for _, m := range one.Missing {
-			if m.Refused == "" { // otherwise offersUsed reports it
+			if m.Refused == "" && !dead[m.Worker] { // otherwise offersUsed reports it
 				lacking[m] = append(lacking[m], one.Relay)
 			}
 		}
 		untold += one.MissingCount - len(one.Missing)
 	}
+	var names []string
 	for _, s := range f.Services {
 		found = append(found, coverageOf(s, lacking)...)
+		names = append(names, s.Name)
+	}
+	for _, pair := range settings.OtherCase(names) {
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: pair[1],
+			Text:   fmt.Sprintf("the services %s and %s differ only in case: they are two services", pair[0], pair[1]),
+			Cause:  "names of services are compared exactly, so requests for one never reach the workers of the other",
+			Remedy: "give both the same name in the --service of their workers, if they are one service",
+			Page:   page("no-endpoint"),
+		})
 	}
 	if untold > 0 {
 		found = append(found, api.Finding{
@@ -35,7 +48,7 @@ func coverage(f *Fleet) (found []api.Finding) {
 			Text:   fmt.Sprintf("%d connections more are missing than could be listed", untold),
 			Cause:  "many at the same time point to the network or to certificates",
 			Remedy: "check one relay: `relay services SERVICE` shows its connections",
-			Page:   page("links-missing"),
+			Page:   page("links"),
 		})
 	}
 	return found
@@ -103,7 +116,7 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 				Text:   fmt.Sprintf("worker %s of %s has %d of %s connected, and needs %d: not %s", worker, s.Name, connected, plural(planned, "relay", "relays"), need, list(without)),
 				Cause:  "the service does not listen at the address that its worker announces, a firewall is between, or the worker has just died",
 				Remedy: fmt.Sprintf("start the service behind %s, or allow TCP to it; `relay explain %s --worker %s` on %s shows the address and the reason", worker, s.Name, worker, list(without[:1])),
-				Page:   page("links-missing"),
+				Page:   page("links"),
 			})
 		case planned < need:
 			found = append(found, api.Finding{
@@ -111,7 +124,7 @@ func coverageOf(s Service, lacking map[Missing][]string) (found []api.Finding) {
 				Text:   fmt.Sprintf("worker %s of %s is in the plan of %s, and needs %d", worker, s.Name, plural(planned, "relay", "relays"), need),
 				Cause:  "a relay has just vanished and keeps its place for --member-grace, or the relays near the worker are too few",
 				Remedy: "wait for --member-grace; if it stays, `relay plan " + s.Name + "` shows who should connect",
-				Page:   page("links-missing"),
+				Page:   page("links"),
 			})
 		}
 	}

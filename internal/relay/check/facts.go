@@ -55,8 +55,10 @@ type Facts struct {
 	MemberCount int      `json:"member_count"`
 
 	// Reasons are why it is not ready; Degraded means that it may be cut off.
-	Reasons  []string   `json:"reasons,omitempty"`
-	Degraded bool       `json:"degraded"`
+	Reasons  []string `json:"reasons,omitempty"`
+	Degraded bool     `json:"degraded"`
+	// Limits are the limits that leave out a part of the fleet, as sentences.
+	Limits   []string   `json:"limits,omitempty"`
 	Unproven []Unproven `json:"unproven,omitempty"`
 
 	// GossipKeys are fingerprints, the key in use first; SharedKey is one, empty if it is
@@ -157,6 +159,7 @@ func (f *Facts) cut() {
 	f.Members = f.Members[:min(len(f.Members), MaxMembers)]
 	f.Missing = f.Missing[:min(len(f.Missing), MaxMissing)]
 	f.Reasons = f.Reasons[:min(len(f.Reasons), MaxReasons)]
+	f.Limits = f.Limits[:min(len(f.Limits), MaxReasons)]
 	f.Unproven = f.Unproven[:min(len(f.Unproven), MaxUnproven)]
 	if f.Load != nil {
 		f.Load.cut()
@@ -268,7 +271,11 @@ type PolicyVotes struct {
 type Ping struct {
 	ID, Addr string
 	Role     string
-	Err      error
+	// Err is why it did not answer over UDP; nil if it answered.
+	Err error
+	// TCP is why the process did not answer over TCP either; nil if it did or was not asked.
+	// A process whose TCP answers runs, and UDP to it is blocked.
+	TCP error
 }
 
 // all returns the facts of this relay, and of those that answered and have not vanished.
@@ -344,15 +351,6 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Page:   page("relay-silent"),
 			})
 		}
-	}
-	for _, g := range f.FailedWorkers {
-		found = append(found, api.Finding{
-			Status: api.Warning, Subject: g.Member.ID,
-			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", g.Member.ID, span(f.Now.Sub(g.At))),
-			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
-			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", g.Member.ID),
-			Page:   page("member-down"),
-		})
 	}
 	return found
 }

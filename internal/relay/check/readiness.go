@@ -40,6 +40,25 @@ func fineReady(f *Fleet) string {
 	return f.Self.Relay + " is ready"
 }
 
+// limits checks that no relay leaves out a part of the fleet because there is more of it than its
+// settings allow. Which part it sees is arbitrary, so views and plans of relays differ.
+func limits(f *Fleet) (found []api.Finding) {
+	for _, one := range f.all() {
+		for _, text := range one.Limits {
+			found = append(found, api.Finding{
+				Status: api.Failed, Subject: one.Relay,
+				Text:   fmt.Sprintf("%s has reached a limit: %s", one.Relay, text),
+				Cause:  "the fleet is larger than its settings allow; members and services beyond the limit get no requests, and which ones they are differs between relays",
+				Remedy: "raise --max-members on all members, or --max-services on all relays, and restart them one after the other; first find out whether the new ones are yours",
+				Page:   page("limit-reached"),
+			})
+		}
+	}
+	return found
+}
+
+func fineLimits(*Fleet) string { return "no relay leaves out members or services because of a limit" }
+
 // viewTrusted checks that no relay may be cut off. Such a relay keeps its peers.
 func viewTrusted(f *Fleet) (found []api.Finding) {
 	for _, one := range f.all() {
@@ -80,7 +99,7 @@ func fineUnproven(*Fleet) string { return "every member in gossip is proven" }
 // alive by TCP and through other members, and are lost when these have problems.
 func udp(f *Fleet) (found []api.Finding) {
 	for _, p := range f.Pings {
-		if p.Err != nil {
+		if p.Err != nil && p.TCP == nil { // otherwise workersAnswer or relaysAnswer reports it
 			found = append(found, api.Finding{
 				Status: api.Failed, Subject: p.ID, Passing: true,
 				Text:   fmt.Sprintf("%s %s does not answer over UDP at %s", p.Role, p.ID, p.Addr),

@@ -19,9 +19,11 @@ type oneCheck struct {
 
 // checks are all checks, in the order of the report.
 var checks = []oneCheck{
-	{"ids-unique", idsUnique, fineIDs}, // first: see Judge
+	{"ids-unique", idsUnique, fineIDs},                   // first: see Judge
+	{"workers-answer", workersAnswer, fineWorkersAnswer}, // it explains what follows
 	{"relays-answer", relaysAnswer, fineAnswers},
 	{"ready", ready, fineReady},
+	{"limits", limits, fineLimits},
 	{"settings-agree", settingsAgree, fineSettings},
 	{"plan-agree", planAgree, finePlan},
 	{"members-agree", membersAgree, fineMembers},
@@ -55,7 +57,7 @@ func Names() []string {
 func Judge(f *Fleet) *api.Report {
 	r := &api.Report{Relay: f.Self.Relay, Time: f.Now, Status: api.OK, Findings: []api.Finding{}}
 	for _, c := range judgedBy(f) {
-		found := c.judge(f)
+		found := grouped(c.judge(f))
 		if len(found) == 0 {
 			found = []api.Finding{{Status: api.OK, Text: c.fine(f)}}
 		}

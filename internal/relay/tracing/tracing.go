@@ -15,7 +15,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // Config configures where spans are sent.
@@ -147,6 +147,6 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 type metrics struct{ sent, lost prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	spans := series.With(reg).CounterVec("ringway_trace_spans_total", "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.", "result")
+	spans := metric.With(reg).CounterVec("ringway_trace_spans_total", "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.", "result")
 	return &metrics{sent: spans.WithLabelValues("sent"), lost: spans.WithLabelValues("failed")}
 }

@@ -187,8 +187,7 @@ type Service struct {
 
 // apply returns what the plan of a service would be made from.
 func (c *Change) apply(s Service) (affinity.PlanConfig, error) {
-	cfg := s.Plan
-	cfg.Minimums = cmp.Or(cfg.Minimums, affinity.DefaultMinimums)
+	cfg := s.Plan.WithDefaults()
 	cfg.Strategy, cfg.IndexSource = cmp.Or(c.strategy, cfg.Strategy), cmp.Or(c.index, cfg.IndexSource)
 	cfg.Minimums.PeersPerWorker, cfg.Minimums.PeersPerRelay = cmp.Or(c.m, cfg.Minimums.PeersPerWorker), cmp.Or(c.p, cfg.Minimums.PeersPerRelay)
 	cfg.PeersPerTier, cfg.ZoneSlack = cmp.Or(c.tier, cfg.PeersPerTier), cmp.Or(c.slack, cfg.ZoneSlack)

@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -50,10 +49,10 @@ func Compare(ctx context.Context, services []Service, c Change) (*api.PlanChange
 type size struct{ relays, workers, connections int }
 
 func (s *size) add(cfg affinity.PlanConfig) {
-	relays, workers, minimums := len(cfg.Relays), len(cfg.Workers), cmp.Or(cfg.Minimums, affinity.DefaultMinimums)
+	relays, workers, minimums := len(cfg.Relays), len(cfg.Workers), cfg.WithDefaults().Minimums
 	perWorker := minimums.PeersPerWorker
 	if cfg.WholeRange {
-		perWorker = max(perWorker, affinity.AutoRelays(relays, 0, minimums), cfg.RelaysPerService)
+		perWorker = max(perWorker, cfg.Serving(relays, 0))
 	}
 	s.relays = max(s.relays, relays)
 	s.workers += workers
@@ -138,9 +137,9 @@ func (s *side) add(cfg affinity.PlanConfig) (*affinity.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what-if: %w", err)
 	}
-	s.Strategy, s.IndexSource = cmp.Or(cfg.Strategy, affinity.Projection), cmp.Or(cfg.IndexSource, affinity.IndexSlot)
-	minimums := cmp.Or(cfg.Minimums, affinity.DefaultMinimums)
-	s.PeersPerWorker, s.PeersPerRelay = minimums.PeersPerWorker, minimums.PeersPerRelay
+	used := cfg.WithDefaults()
+	s.Strategy, s.IndexSource = used.Strategy, used.IndexSource
+	s.PeersPerWorker, s.PeersPerRelay = used.Minimums.PeersPerWorker, used.Minimums.PeersPerRelay
 	if text := plan.Fallback(); text != "" {
 		s.fallbacks = append(s.fallbacks, plan.Service()+": "+text)
 	}

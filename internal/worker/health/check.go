@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +23,7 @@ type Kind string
 const (
 	// TCP opens a connection.
 	TCP Kind = "tcp"
-	// HTTP requests a path; 2xx and 3xx are good.
+	// HTTP requests a path; 2xx and 3xx are good unless Expect lists others.
 	HTTP Kind = "http"
 	// GRPC calls grpc.health.v1.Health/Check; SERVING is good.
 	GRPC Kind = "grpc"
@@ -37,6 +39,13 @@ type Check struct {
 	Path string
 	// Host is the Host header of an http check. Default: Address.
 	Host string
+	// Method is the method of an http check: GET, HEAD, OPTIONS or POST, without a body. Default GET.
+	Method string
+	// Header are further fields of an http check, a line "Name: value" for each; see WithHeader.
+	Header string
+	// Expect lists the statuses of an http check that are good, such as "200,204,300-399".
+	// Default "200-399".
+	Expect string
 	// TLS begins each probe with TLS and the ALPN protocol h2, for a service with h2; an http
 	// check then asks over HTTP/2. ServerName and ServiceRoots are those of upstream.ServiceTLS.
 	TLS          bool
@@ -78,6 +87,7 @@ func (c Check) withDefaults() Check {
 	if c.Kind == HTTP {
 		c.Path = cmp.Or(c.Path, "/")
 		c.Host = cmp.Or(c.Host, c.Address)
+		c.Method, c.Expect = cmp.Or(c.Method, http.MethodGet), cmp.Or(c.Expect, defaultExpect)
 	}
 	c.Interval = cmp.Or(c.Interval, 2*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, min(time.Second, c.Interval))
@@ -110,6 +120,15 @@ func (c Check) problems() (problems []string) {
 	}
 	require(c.Kind == HTTP || c.Path == "", "path %.80q: only an http check has one", c.Path)
 	require(c.Kind == HTTP || c.Host == "", "host %.80q: only an http check has one", c.Host)
+	require(c.Kind == HTTP || c.Method == "" && c.Header == "" && c.Expect == "", "method, header and expect: only an http check has them")
+	require(c.Kind != HTTP || slices.Contains(methods, c.Method), "method %.20q: want %s", c.Method, strings.Join(methods, ", "))
+	if problem := c.headerProblem(); problem != "" {
+		problems = append(problems, problem)
+	}
+	if c.Kind == HTTP {
+		_, err := parseExpect(c.Expect)
+		require(err == nil, "expect %.80q: %v; write statuses and ranges such as 200,204,300-399", c.Expect, err)
+	}
 	require(c.Kind == GRPC || c.Service == "", "service %.80q: only a grpc check has one", c.Service)
 	require(c.Path == "" || validPath(c.Path), "path %.80q: want a path from the root such as /healthz, without spaces, at most 1024 bytes", c.Path)
 	require(httpguts.ValidHostHeader(c.Host) && len(c.Host) <= 260, "host %.80q: want a host name, with a port or without", c.Host)
@@ -193,6 +212,20 @@ func (c *Check) set(key, value string) (err error) {
 	switch key {
 	case "host":
 		c.Host = value
+	case "method":
+		if c.Method = strings.ToUpper(value); value == "" {
+			err = errors.New("method is empty")
+		}
+	case "header":
+		name, text, found := strings.Cut(value, ":")
+		if !found || strings.ContainsAny(value, "\r\n") {
+			return fmt.Errorf("header %.80q: want NAME:VALUE", name)
+		}
+		*c = c.WithHeader(name, text)
+	case "expect":
+		if c.Expect = value; value == "" {
+			err = errors.New("expect is empty")
+		}
 	case "interval":
 		duration(&c.Interval)
 	case "timeout":
@@ -206,7 +239,7 @@ func (c *Check) set(key, value string) (err error) {
 			c.StartGrace = noGrace
 		}
 	default:
-		err = fmt.Errorf("unknown option %.80q, allowed are host, interval, timeout, rise, fall, grace", key)
+		err = fmt.Errorf("unknown option %.80q, allowed are host, method, header, expect, interval, timeout, rise, fall, grace", key)
 	}
 	return err
 }

@@ -11,8 +11,8 @@ import (
 func TestACheckIsWrittenAsKindTargetAndOptions(t *testing.T) {
 	for text, want := range map[string]Check{
 		"tcp":                                  {Kind: TCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
-		"http":                                 {Kind: HTTP, Path: "/", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
-		" http:/healthz?full=1; host=a.b:80 ;": {Kind: HTTP, Path: "/healthz?full=1", Host: "a.b:80", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
+		"http":                                 {Kind: HTTP, Path: "/", Method: "GET", Expect: "200-399", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
+		" http:/healthz?full=1; host=a.b:80 ;": {Kind: HTTP, Path: "/healthz?full=1", Host: "a.b:80", Method: "GET", Expect: "200-399", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
 		"grpc":                                 {Kind: GRPC, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3, StartGrace: 10 * time.Second},
 		"grpc:chat.Chat;interval=500ms;timeout=100ms;rise=1;fall=5;grace=1m": {Kind: GRPC, Service: "chat.Chat",
 			Interval: 500 * time.Millisecond, Timeout: 100 * time.Millisecond, Rise: 1, Fall: 5, StartGrace: time.Minute},

@@ -222,7 +222,7 @@ func (c Check) attempt(ctx context.Context) *failure {
 func (c Check) asked() string {
 	switch c.Kind {
 	case HTTP:
-		return fmt.Sprintf("GET %s://%s%s", c.scheme(), c.Address, c.Path)
+		return fmt.Sprintf("%s %s://%s%s", c.Method, c.scheme(), c.Address, c.Path)
 	case GRPC:
 		if c.Service == "" {
 			return fmt.Sprintf("gRPC health check of %s", c.Address)

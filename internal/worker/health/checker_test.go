@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 )
 
 var errDown = errors.New("down")
@@ -120,7 +120,7 @@ func TestProbesStartImmediatelyAndThenAnIntervalApartLessATenth(t *testing.T) {
 func TestAServiceThatStartsIsOfferedWithin200MillisecondsOfBeingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := time.Now().Add(4321 * time.Millisecond)
-		var log observed.Log
+		var log logtest.Log
 		told := make(chan Status, 10)
 		c := run(t, Config{
 			Logger: slog.New(slog.NewTextHandler(&log, nil)), OnChange: func(s Status) { told <- s },
@@ -166,7 +166,7 @@ func TestAServiceThatStartsIsOfferedWithin200MillisecondsOfBeingUp(t *testing.T)
 func TestAServiceThatNeverComesUpIsReportedOnceTheGraceIsOver(t *testing.T) {
 	for grace, wantProbesAtMost := range map[time.Duration]int{10 * time.Second: 57, 2 * time.Second: 14, noGrace: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			var log observed.Log
+			var log logtest.Log
 			told := make(chan Status, 10)
 			begun := time.Now()
 			c := run(t, Config{

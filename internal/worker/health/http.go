@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,8 +17,14 @@ import (
 func (c Check) askHTTP(conn io.ReadWriter) *failure {
 	target, _ := url.ParseRequestURI(c.Path) // Normalize has checked that it parses
 	target.Scheme, target.Host = "http", c.Address
-	request := &http.Request{Method: http.MethodGet, URL: target, Host: c.Host, Close: true,
+	request := &http.Request{Method: c.Method, URL: target, Host: c.Host, Close: true,
 		Header: http.Header{"User-Agent": {userAgent}, "Accept": {"*/*"}}}
+	for _, f := range c.fields() {
+		if f[0] == "User-Agent" || f[0] == "Accept" {
+			request.Header.Del(f[0])
+		}
+		request.Header.Add(f[0], f[1])
+	}
 	if err := request.Write(conn); err != nil {
 		return c.broken("answer", err)
 	}
@@ -36,8 +43,8 @@ func (c Check) askHTTP(conn io.ReadWriter) *failure {
 		return c.unreadable(answer, "answer", protocol, err)
 	}
 	body, err := io.ReadAll(response.Body)
-	if class := response.StatusCode / 100; class != 2 && class != 3 {
-		return refusedByHTTP(response, body)
+	if !c.expects(response.StatusCode) {
+		return c.refusedByHTTP(response, body)
 	}
 	if err != nil && answer.err != errTooLong {
 		return c.unreadable(answer, "end of the answer", protocol, err)
@@ -47,10 +54,17 @@ func (c Check) askHTTP(conn io.ReadWriter) *failure {
 
 // askHTTP2 is askHTTP over HTTP/2.
 func (c Check) askHTTP2(conn io.ReadWriter) *failure {
-	answer, failed := c.call(conn, nil, [][2]string{
-		{":method", http.MethodGet}, {":scheme", c.scheme()}, {":path", c.Path}, {":authority", c.Host},
-		{"accept", "*/*"}, {"user-agent", userAgent},
-	})
+	head := [][2]string{{":method", c.Method}, {":scheme", c.scheme()}, {":path", c.Path}, {":authority", c.Host}}
+	own := c.fields()
+	for _, f := range [][2]string{{"accept", "*/*"}, {"user-agent", userAgent}} {
+		if !slices.ContainsFunc(own, func(o [2]string) bool { return strings.EqualFold(o[0], f[0]) }) {
+			head = append(head, f)
+		}
+	}
+	for _, f := range own {
+		head = append(head, [2]string{strings.ToLower(f[0]), f[1]})
+	}
+	answer, failed := c.call(conn, nil, head)
 	if failed != nil {
 		return failed
 	}
@@ -58,28 +72,31 @@ func (c Check) askHTTP2(conn io.ReadWriter) *failure {
 	if err != nil {
 		return garbage("HTTP/2", fmt.Errorf("status %.20q", answer.httpStatus))
 	}
-	if class := status / 100; class != 2 && class != 3 {
-		return refusedByHTTP(&http.Response{StatusCode: status}, answer.body)
+	if !c.expects(status) {
+		return c.refusedByHTTP(&http.Response{StatusCode: status}, answer.body)
 	}
 	return nil
 }
 
 const userAgent = "ringway-health"
 
-func refusedByHTTP(response *http.Response, body []byte) *failure {
+func (c Check) refusedByHTTP(response *http.Response, body []byte) *failure {
 	f := &failure{result: resultStatus, came: strings.TrimSpace(fmt.Sprintf("answered %d %s", response.StatusCode, http.StatusText(response.StatusCode)))}
 	if len(body) > 0 {
 		f.came += fmt.Sprintf(" %.120q", body)
 	}
 	switch response.StatusCode {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		f.remedy = "correct the path of the check, or make the service answer GET there"
+		f.remedy = "correct the path of the check, or make the service answer " + c.Method + " there"
 	case http.StatusUnauthorized, http.StatusForbidden:
 		f.remedy = "make the service answer this path without credentials"
 	case http.StatusBadRequest:
 		f.remedy = "see whether the service expects TLS (then use a tcp check) or another host (then set host)"
 	default:
 		f.remedy = "the service itself answered this; see its log"
+	}
+	if c.Expect != defaultExpect {
+		f.remedy = "the check expects " + c.Expect + ": see the log of the service, or correct expect"
 	}
 	return f
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/series"
+	"github.com/ringway/ringway/internal/metric"
 )
 
 // Metrics are shared by all checkers of a process. Service names come from the
@@ -19,7 +19,7 @@ type Metrics struct {
 // NewMetrics creates and registers the metrics; with a nil Registerer they are not
 // registered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	f := series.With(reg)
+	f := metric.With(reg)
 	return &Metrics{
 		checks:    f.CounterVec("ringway_worker_health_checks_total", "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.", "service", "result"),
 		durations: f.Histogram("ringway_worker_health_check_duration_seconds", "Time of a probe, from opening its connection to closing it.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),

@@ -40,7 +40,7 @@ func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 		{"a relay by another authority", tlsAs(source(t, newAuthority(t), claims(identity.RoleRelay, "r1"))), "unknown_authority"},
 		{"a client without a certificate", &tls.Config{InsecureSkipVerify: true}, "no_certificate"},
 	} {
-		before, _ := metric(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
+		before, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
 		// In TLS 1.3 the refused one learns of it at its first read.
 		conn, err := tls.Dial("tcp", s.Addr().String(), c.config)
 		if err == nil {
@@ -56,7 +56,7 @@ func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 			t.Errorf("%s: %v, want its refusal", c.who, err)
 		}
 		await(t, c.who+" is counted as "+string(c.reason), func() bool {
-			after, _ := metric(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
+			after, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
 			return after == before+1
 		})
 	}
@@ -92,7 +92,7 @@ func TestWhoDoesNotSpeakTLSIsCountedAndLearnsNothing(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	await(t, "the refusal is counted", func() bool {
-		n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", "handshake")
+		n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "handshake")
 		return n == 1
 	})
 }
@@ -109,7 +109,7 @@ func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 		t.Errorf("%v, want the connection closed", err)
 	}
 	await(t, "the refusal is counted", func() bool {
-		n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", "timeout")
+		n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "timeout")
 		return n == 1
 	})
 }
@@ -140,7 +140,7 @@ func TestSilentConnectionsBlockNoRelay(t *testing.T) {
 			t.Errorf("%d of 40 handshakes from %s were refused", refused, from)
 		}
 	}
-	if n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", "too_many_from_source"); n == 0 {
+	if n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "too_many_from_source"); n == 0 {
 		t.Error("the connections that gave way are not counted")
 	}
 }

@@ -98,7 +98,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	for service, result := range map[string]string{"dead": "unsent", "broken": "sent"} {
-		if n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", result, service); n == 0 {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", result, service); n == 0 {
 			t.Errorf("no request of %s is counted as %s", service, result)
 		}
 	}
@@ -123,7 +123,7 @@ func TestARefusalAwaitsTheRestOfASmallBody(t *testing.T) {
 			t.Error(err)
 		}
 		await(t, "the request is refused", func() bool {
-			refused, _ := metric(t, s.registry, "ringway_sidecar_refused_total", reasonUnknownService)
+			refused, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", reasonUnknownService)
 			return refused == float64(n+1)
 		})
 		ended.Store(true)
@@ -164,7 +164,7 @@ func TestABrokenAnswerBreaksOff(t *testing.T) {
 		}
 	}
 	await(t, "both are counted", func() bool {
-		n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "aborted", "echo")
+		n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "aborted", "echo")
 		return n == 2
 	})
 }
@@ -185,7 +185,7 @@ func TestARelayThatBreaksOffEndsTheRequest(t *testing.T) {
 		within(t, over, "the service to hear of it")
 	}
 	await(t, "both are counted", func() bool {
-		n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "cancelled", "echo")
+		n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "cancelled", "echo")
 		return n == 2
 	})
 }
@@ -210,7 +210,7 @@ func TestARequestWithoutAByteEndsAndReportsWhichSideWasSilent(t *testing.T) {
 		within(t, released, "the service to hear of it")
 		for side, want := range map[string]float64{"endpoint": 1, "client": 0, "both": 0} {
 			await(t, protocol+": "+side, func() bool {
-				n, _ := metric(t, s.registry, "ringway_sidecar_silent_requests_total", side)
+				n, _ := metricOf(t, s.registry, "ringway_sidecar_silent_requests_total", side)
 				return n == want
 			})
 		}

@@ -26,7 +26,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -50,7 +50,7 @@ func newFleet(t testing.TB) *fleet { return &fleet{t: t, authority: newAuthority
 type front struct {
 	*relay.Relay
 	registry *prometheus.Registry
-	log      *observed.Log
+	log      *logtest.Log
 }
 
 // relay starts one; plain is one without a certificate.
@@ -60,9 +60,10 @@ func (f *fleet) relay(id string, plain bool) *front {
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	s.Requests.ExposeRouteHeaders = true
-	s.SkipRelays = f.skips
-	s.AllowClearText, s.Policies.Flags = []string{"direct"}, f.policies
-	r := &front{registry: prometheus.NewRegistry(), log: &observed.Log{}}
+	s.SkipRelays.Set(f.skips...)
+	s.AllowClearText = []string{"direct"}
+	s.Policies.Flags.Set(f.policies...)
+	r := &front{registry: prometheus.NewRegistry(), log: &logtest.Log{}}
 	cfg, err := s.Config(slog.New(slog.NewTextHandler(r.log, nil)), r.registry)
 	if err != nil {
 		f.t.Fatal(err)
@@ -290,7 +291,7 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 		if _, got, err := c.Read(t.Context()); err != nil || !bytes.Equal(got, message) {
 			t.Errorf("%s: %d bytes came back over a WebSocket, %v", service, len(got), err)
 		}
-		if n, _ := metric(t, w.registry, "ringway_sidecar_in_flight", service); n != 1 {
+		if n, _ := metricOf(t, w.registry, "ringway_sidecar_in_flight", service); n != 1 {
 			t.Errorf("%s: %v in flight next to an open WebSocket", service, n)
 		}
 		if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
@@ -334,7 +335,7 @@ func TestServicesOfOneWorkerShareItsConnections(t *testing.T) {
 	r.settled(t, "s19", 1)
 	links := func(states ...string) (sum float64) {
 		for _, state := range states {
-			n, _ := metric(t, r.registry, "ringway_peering_links", state)
+			n, _ := metricOf(t, r.registry, "ringway_peering_links", state)
 			sum += n
 		}
 		return sum
@@ -390,7 +391,7 @@ func TestARelayWithoutACertificateSendsASecuredEndpointNothing(t *testing.T) {
 	if n := came.Load(); n != 0 {
 		t.Errorf("%d connections to a secured endpoint", n)
 	}
-	if n, _ := metric(t, r.registry, "ringway_relay_endpoints_left_out_total", "no_certificate"); n < 4 {
+	if n, _ := metricOf(t, r.registry, "ringway_relay_endpoints_left_out_total", "no_certificate"); n < 4 {
 		t.Errorf("%v endpoints are counted as left out, want 2 of 2 services", n)
 	}
 	if n := r.log.Lines("no certificate"); n != 1 {

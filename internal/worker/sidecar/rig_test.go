@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/observed"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -51,7 +51,7 @@ func source(t testing.TB, a *identity.Authority, c identity.Claims) *identity.So
 type running struct {
 	*Sidecar
 	authority *identity.Authority
-	log       *observed.Log
+	log       *logtest.Log
 	registry  *prometheus.Registry
 	// stop ends Run in order and returns what it returned.
 	stop func() error
@@ -59,7 +59,7 @@ type running struct {
 
 func start(t testing.TB, change func(*Config), services ...advertise.Service) *running {
 	t.Helper()
-	r := &running{authority: newAuthority(t), log: &observed.Log{}, registry: prometheus.NewRegistry()}
+	r := &running{authority: newAuthority(t), log: &logtest.Log{}, registry: prometheus.NewRegistry()}
 	cfg := Config{
 		Addr: anyPort, Identity: source(t, r.authority, claims(identity.RoleWorker, "w1")), DrainTimeout: patience,
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: r.registry,
@@ -217,10 +217,10 @@ func within[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// metric is the value of a metric with these label values, in the order of the
+// metricOf is the value of a metric with these label values, in the order of the
 // names, and whether it exists.
-func metric(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) (float64, bool) {
+func metricOf(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) (float64, bool) {
 	t.Helper()
-	n, there := observed.Series(t, reg, name)[strings.Join(labels, ",")]
+	n, there := logtest.Series(t, reg, name)[strings.Join(labels, ",")]
 	return n, there
 }

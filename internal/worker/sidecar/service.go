@@ -83,13 +83,13 @@ func (s *Sidecar) newService(offered Service, known *service) (_ *service, err e
 		one.counters = known.counters
 	}
 	if one.pool, err = upstream.NewPool(upstream.Config{
-		Address: one.address, Protocol: one.protocol, Sessions: &s.sessions, Activity: &s.activity,
+		Address: one.address, Protocol: one.protocol, Sessions: &s.sessions, Activity: &s.activity, MaxResponseHeaderBytes: s.cfg.MaxAnswerHead,
 		TLS: upstream.ServiceTLS{Roots: s.cfg.ServiceRoots, Name: one.serverName},
 	}); err != nil {
 		return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 	}
 	if one.protocol == advertise.H2C {
-		if one.upgrades, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: advertise.HTTP1, Sessions: &s.sessions, Activity: &s.activity}); err != nil {
+		if one.upgrades, err = upstream.NewPool(upstream.Config{Address: one.address, Protocol: advertise.HTTP1, Sessions: &s.sessions, Activity: &s.activity, MaxResponseHeaderBytes: s.cfg.MaxAnswerHead}); err != nil {
 			return nil, fmt.Errorf("service %q: %w", offered.Name, err)
 		}
 	}

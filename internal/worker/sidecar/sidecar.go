@@ -52,6 +52,8 @@ type Config struct {
 	// the request, because only the relay can answer the client. Default 0: no limit.
 	ProgressTimeout time.Duration
 
+	// MaxAnswerHead bounds the head of a service's answer; see upstream.Config. Default 64 KiB.
+	MaxAnswerHead int
 	// ServiceRoots are the authorities of the certificates of services with h2. Default: those
 	// of this host.
 	ServiceRoots *x509.CertPool
@@ -94,7 +96,7 @@ func New(cfg Config) (*Sidecar, error) {
 	cfg.ProgressTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
 	socket, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for relays on %s: %w: is another process on this port?", cfg.Addr, err)
+		return nil, fmt.Errorf("listen for relays on %s (--sidecar-addr): %w: is another process on this port?", cfg.Addr, err)
 	}
 	s := &Sidecar{cfg: cfg, lines: loglimit.New(cfg.Logger)}
 	s.hard, s.cut = context.WithCancel(context.Background())

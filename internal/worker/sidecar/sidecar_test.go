@@ -138,7 +138,7 @@ func TestWhatTheWorkerDoesNotOfferIsNotFound(t *testing.T) {
 			t.Errorf("%v", resp.Header)
 		}
 	}
-	if n, _ := metric(t, s.registry, "ringway_sidecar_refused_total", reasonUnknownService); n != 2 {
+	if n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", reasonUnknownService); n != 2 {
 		t.Errorf("%v counted", n)
 	}
 }
@@ -221,14 +221,14 @@ func TestServicesComeAndGoWithoutTouchingTheOthers(t *testing.T) {
 	if n := connsOfB.Load(); n != 1 {
 		t.Errorf("%d connections to a service that was not touched", n)
 	}
-	if _, there := metric(t, s.registry, "ringway_sidecar_in_flight", "a"); there {
+	if _, there := metricOf(t, s.registry, "ringway_sidecar_in_flight", "a"); there {
 		t.Error("a service that is gone still has its series")
 	}
 	close(release)
 	if got := within(t, held, "the answer of a"); got.status != 200 || got.body != "a" || got.err != nil {
 		t.Errorf("the request in flight to a service that is gone: %+v", got)
 	}
-	if _, there := metric(t, s.registry, "ringway_sidecar_requests_total", "2xx", "a"); there {
+	if _, there := metricOf(t, s.registry, "ringway_sidecar_requests_total", "2xx", "a"); there {
 		t.Error("its last request brought the series back")
 	}
 
@@ -237,7 +237,7 @@ func TestServicesComeAndGoWithoutTouchingTheOthers(t *testing.T) {
 	if _, body := answer(t, client, s.request(t, "GET", "b", nil)); body != "c" {
 		t.Errorf("a service that moved answers from %q", body)
 	}
-	if n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "2xx", "b"); n != 3 {
+	if n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "2xx", "b"); n != 3 {
 		t.Errorf("%v requests are counted of a service that moved, want 3", n)
 	}
 }

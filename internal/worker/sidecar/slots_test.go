@@ -58,7 +58,7 @@ func TestTheLoadIsTheOtherRequestsOfTheServiceWhenTheAnswerBegins(t *testing.T) 
 	if got := load("break", "echo"); got != "" {
 		t.Errorf("load %q of a service that is broken", got)
 	}
-	if n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 2 {
+	if n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 2 {
 		t.Errorf("%v in flight", n)
 	}
 	close(release)
@@ -113,7 +113,7 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 		}
 		hold() // in the slot that has become free
 		refused()
-		if n, _ := metric(t, s.registry, "ringway_sidecar_requests_total", "full", "echo"); n != 3 {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "full", "echo"); n != 3 {
 			t.Errorf("%s: %v refusals are counted, not 3", protocol, n)
 		}
 
@@ -129,7 +129,7 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 		release <- struct{}{}
 		within(t, ended, "an answer")
 		within(t, ended, "an answer")
-		if n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 0 {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "echo"); n != 0 {
 			t.Errorf("%s: %v in flight at the end", protocol, n)
 		}
 	}

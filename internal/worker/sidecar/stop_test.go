@@ -102,7 +102,7 @@ func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 		}
 		if c.failed == wire.FailedUnsent {
 			await(t, "the sidecar reads the "+name, func() bool {
-				n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "a")
+				n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "a")
 				return n == 1
 			})
 		} else {
@@ -124,7 +124,7 @@ func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 		if s.log.Lines(c.log) != 1 {
 			t.Errorf("%s: the log does not say that something was ended:\n%s", name, s.log)
 		}
-		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != c.sessions {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != c.sessions {
 			t.Errorf("%s: %v sessions are counted", name, n)
 		}
 	}
@@ -249,7 +249,7 @@ func TestWebSocketsEndWithinTheirTime(t *testing.T) {
 		if after := time.Since(began); after < timeout {
 			t.Errorf("with %v all have ended after %v", timeout, after)
 		}
-		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 3 {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 3 {
 			t.Errorf("%v sessions are counted", n)
 		}
 	}
@@ -271,7 +271,7 @@ func TestAnswersThatHaveBegunOutliveTheDrainOfRequestsOverHTTP2(t *testing.T) {
 			t.Fatal(err)
 		}
 		await(t, "the request", func() bool {
-			n, _ := metric(t, s.registry, "ringway_sidecar_in_flight", "a")
+			n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "a")
 			return n == 2
 		})
 		began := time.Now()
@@ -288,7 +288,7 @@ func TestAnswersThatHaveBegunOutliveTheDrainOfRequestsOverHTTP2(t *testing.T) {
 		if got := within(t, held, "the request"); got.status != http.StatusBadGateway || !strings.Contains(got.body, "this member stops") {
 			t.Errorf("%s: the request got %+v", protocol, got)
 		}
-		if n, _ := metric(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 1 {
+		if n, _ := metricOf(t, s.registry, "ringway_sidecar_sessions_ended_total"); n != 1 {
 			t.Errorf("%s: %v sessions are counted", protocol, n)
 		}
 	}

@@ -119,7 +119,7 @@ func TestAMeshServesWithAsManyRelaysAsTheServiceNeeds(t *testing.T) {
 		}
 		want := s.Relays
 		if auto {
-			want = affinity.AutoRelays(s.Relays, s.Workers, affinity.DefaultMinimums)
+			want = affinity.PlanConfig{}.Serving(s.Relays, s.Workers)
 		}
 		if got := len(v.Affine()); got != want || auto && got == s.Relays || !slices.Equal(v.Plan().Affine(), fleet.Fleet{Relays: v.Affine()}.RelayIDs()) {
 			t.Errorf("automatic %v: %d relays serve, want %d", auto, got, want)

@@ -16,7 +16,7 @@ type RolloutPolicy struct {
 	Slack    int
 	Grace    time.Duration
 	Drain    time.Duration // negative closes immediately
-	// Auto makes as many relays serve as the service needs (affinity.AutoRelays), instead of
+	// Auto makes as many relays serve as the service needs (affinity.PlanConfig.Serving), instead of
 	// Size.Relays.
 	Auto bool
 }

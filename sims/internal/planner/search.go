@@ -88,7 +88,7 @@ func (q *question) option(relays int, s settings) (*option, error) {
 	o := &option{settings: s, relays: relays, perService: min(s.k, relays), p50: math.NaN(), p99: math.NaN()}
 	planned := s.k
 	if s.k == auto {
-		o.perService = affinity.AutoRelays(relays, q.workers/q.services, minimums)
+		o.perService = affinity.PlanConfig{Minimums: minimums, Strategy: q.strategy}.Serving(relays, q.workers/q.services)
 		planned = max(o.perService, s.m) // a plan takes no fewer, and uses as many as there are
 	}
 	o.served = float64(q.services*o.perService) / float64(relays)

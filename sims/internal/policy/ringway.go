@@ -12,7 +12,7 @@ func Ringway(name string, cfg selection.Config) queueing.Policy {
 	return queueing.Policy{Name: name, New: func(env queueing.Env) queueing.Client {
 		cfg := cfg
 		cfg.Rand = env.Rand.Uint64
-		balancer, err := selection.NewBalancer(cfg)
+		balancer, err := selection.NewBalancer[int32](cfg)
 		if err != nil {
 			panic(err) // an invalid cfg is a bug of the scenario
 		}
@@ -21,9 +21,9 @@ func Ringway(name string, cfg selection.Config) queueing.Policy {
 }
 
 type ringway struct {
-	*selection.Balancer
+	*selection.Balancer[int32]
 	least   int
-	tickets []selection.Pick
+	tickets []selection.Pick[int32]
 	free    []uint32
 	// An eviction lasts at least one second, so a check at every refresh misses none. (A
 	// worker evicted again on its first request may be counted once for both evictions.)
@@ -33,11 +33,11 @@ type ringway struct {
 }
 
 func (r *ringway) Update(endpoints []queueing.Endpoint, now selection.Instant) {
-	list := make([]selection.Endpoint, len(endpoints))
+	list := make([]selection.Endpoint[int32], len(endpoints))
 	for i, e := range endpoints {
-		list[i] = selection.Endpoint{ID: fleet.WorkerID(e.Worker), Weight: e.Weight, Tier: e.Tier, Value: int32(e.Worker)}
+		list[i] = selection.Endpoint[int32]{ID: fleet.WorkerID(e.Worker), Weight: e.Weight, Tier: e.Tier, Value: int32(e.Worker)}
 	}
-	if err := r.UpdateRange(selection.Range{Endpoints: list, MinEffective: r.least}, now); err != nil {
+	if err := r.UpdateRange(selection.Range[int32]{Endpoints: list, MinEffective: r.least}, now); err != nil {
 		panic(err) // ranges come from package affinity
 	}
 }
@@ -49,27 +49,24 @@ func (r *ringway) Pick(now selection.Instant) queueing.Ticket {
 	}
 	if len(r.free) == 0 {
 		r.free = append(r.free, uint32(len(r.tickets)))
-		r.tickets = append(r.tickets, selection.Pick{})
+		r.tickets = append(r.tickets, selection.Pick[int32]{})
 	}
 	handle := r.free[len(r.free)-1]
 	r.free = r.free[:len(r.free)-1]
 	r.tickets[handle] = pick
-	return queueing.Ticket{Worker: pick.Value().(int32), Handle: handle}
+	return queueing.Ticket{Worker: pick.Value(), Handle: handle}
 }
 
 func (r *ringway) Done(t queueing.Ticket, a queueing.Answer) {
-	outcome := selection.Success
+	result := selection.Result{Outcome: selection.Success, Load: a.Load, HasLoad: a.Load >= 0}
 	switch a.Outcome {
 	case queueing.Failure:
-		outcome = selection.Failure
+		result.Outcome = selection.Failure
 		r.failed = true
 	case queueing.Shed:
-		outcome = selection.Shed
+		result.Outcome = selection.Shed
 	}
-	if a.Load >= 0 {
-		outcome = outcome.WithLoad(a.Load)
-	}
-	r.Balancer.Done(r.tickets[t.Handle], a.Now, outcome)
+	r.Balancer.Done(r.tickets[t.Handle], a.Now, result)
 	r.free = append(r.free, t.Handle)
 }
 

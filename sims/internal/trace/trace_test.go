@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/requestlog"
+	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/sims/internal/trace"
 )
 

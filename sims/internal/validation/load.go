@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringway/ringway/internal/traffic"
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
@@ -28,7 +28,7 @@ type answer struct {
 // replay sends requests at their due times, independent of the answers, and returns after the
 // last answer. The first request starts soon after the call.
 func replay(ctx context.Context, requests []request, relays []string) ([]answer, error) {
-	client := traffic.NewClient()
+	client := loadgen.NewClient()
 	defer client.CloseIdleConnections()
 	answers := make([]answer, len(requests))
 	var sent sync.WaitGroup
@@ -45,7 +45,7 @@ func replay(ctx context.Context, requests []request, relays []string) ([]answer,
 		sent.Go(func() {
 			a, now := &answers[i], time.Now()
 			a.late = now.Sub(began.Add(r.due))
-			a.worker, a.err = traffic.Send(client, "http://"+relays[r.relay], http.Header{
+			a.worker, a.err = loadgen.Send(client, "http://"+relays[r.relay], http.Header{
 				wire.ServiceHeader: {service}, workHeader: {strconv.FormatInt(int64(r.work), 10)},
 			})
 			a.took = time.Since(now)
@@ -107,7 +107,7 @@ const workHeader = "Work"
 // queueing.Slots requests at a time, in the order of arrival, and each takes its work times
 // slow.
 type backend struct {
-	*traffic.Service
+	*loadgen.Service
 	slow    float64
 	slots   chan struct{}
 	present atomic.Int64 // requests, including waiting ones
@@ -153,7 +153,7 @@ func lateness(backends []*backend) (all []time.Duration) {
 func startBackends(slow []float64) (all []*backend, err error) {
 	for _, s := range slow {
 		b := &backend{slow: s, slots: make(chan struct{}, queueing.Slots)}
-		if b.Service, err = traffic.Serve(b); err != nil {
+		if b.Service, err = loadgen.Serve(b); err != nil {
 			for _, b := range all {
 				b.Die()
 			}

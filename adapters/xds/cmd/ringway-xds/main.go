@@ -21,7 +21,7 @@ import (
 
 	"github.com/ringway/ringway/adapters/xds"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/node"
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -31,8 +31,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	registry := prometheus.NewRegistry()
-	node.IgnoreBrokenPipes()
-	stderr := node.NewOutput(node.OutputConfig{Out: os.Stderr, Registerer: registry})
+	process.IgnoreBrokenPipes()
+	stderr := process.NewOutput(process.OutputConfig{Out: os.Stderr, Registerer: registry})
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	stderr.ReportTo(logger)
 	err := run(ctx, logger, registry)
@@ -46,12 +46,12 @@ func main() {
 }
 
 func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry) error {
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), node.BuildInfo())
-	if err := node.NewGossipSink(registry).Install(); err != nil {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), process.BuildInfo())
+	if err := process.NewGossipSink(registry).Install(); err != nil {
 		return err
 	}
 	member, cfg, files := membership.Config{Role: identity.RoleObserver, Logger: logger, Registerer: registry}, xds.Config{}, identity.Files{}
-	access := node.AdminConfig{}
+	access := process.AdminConfig{}
 	set := flag.NewFlagSet("ringway-xds", flag.ContinueOnError)
 	set.StringVar(&member.Cluster, "cluster", "", "cluster to join")
 	set.StringVar(&member.Environment, "environment", "", "environment to join")
@@ -95,15 +95,15 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 		return err
 	}
 	admin := &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-	reasons := func() []node.Reason {
+	reasons := func() []process.Reason {
 		if status := cfg.Node.Status(); !status.Joined {
-			return []node.Reason{node.WaitsToJoin(status.Err)}
+			return []process.Reason{process.WaitsToJoin(status.Err)}
 		}
 		return nil
 	}
-	node.RegisterReady(registry, reasons)
-	mux := node.NewMux(node.Config{Snapshot: cfg.Node.Snapshot, Unproven: cfg.Node.Unproven, Reasons: reasons, Gatherer: registry})
-	if err := access.Serve(admin, mux, node.AccessConfig{Logger: logger, Registerer: registry}); err != nil {
+	process.RegisterReady(registry, reasons)
+	mux := process.NewMux(process.Config{Snapshot: cfg.Node.Snapshot, Unproven: cfg.Node.Unproven, Reasons: reasons, Gatherer: registry})
+	if err := access.Serve(admin, mux, process.AccessConfig{Logger: logger, Registerer: registry}); err != nil {
 		return errors.Join(err, cfg.Node.Close())
 	}
 	plane, err := xds.New(cfg)
@@ -126,11 +126,11 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 
 // listen binds the address of the admin API, which other hosts must not reach unprotected.
 func listen(addr string, protected bool) (net.Listener, error) {
-	a, err := node.ListenAddr(addr)
+	a, err := process.ListenAddr(addr)
 	if unix := strings.HasPrefix(addr, settings.SocketPrefix); !unix && !protected && (err != nil || !a.Addr().IsLoopback()) {
 		return nil, fmt.Errorf("-admin-addr %q: want a loopback address or unix:PATH, or give -admin-token-file or -insecure: other hosts can reach any other address", addr)
 	}
-	socket, err := node.Listen(addr)
+	socket, err := process.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("-admin-addr %s: %w", addr, err)
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ringway/ringway/internal/e2e/browser"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/relay"
-	"github.com/ringway/ringway/internal/traffic"
 	"github.com/ringway/ringway/internal/worker"
 )
 
@@ -31,7 +31,7 @@ func statusPages(ctx context.Context, dir string) (err error) {
 	}
 	for i := range 24 {
 		id := fmt.Sprintf("worker-%02d", i+1)
-		stub := traffic.NewStub(traffic.StubConfig{Name: id, Median: 25 * time.Millisecond, Stream: uint64(i)})
+		stub := loadgen.NewStub(loadgen.StubConfig{Name: id, Median: 25 * time.Millisecond, Stream: uint64(i)})
 		w := fleet.WorkerConfig{ID: id, Handler: stub, Services: []string{"checkout"}, Change: func(s *worker.Settings) { s.Datacenter = "ams" }}
 		if i%2 == 0 {
 			w.Services = append(w.Services, "search")
@@ -60,7 +60,7 @@ func statusPages(ctx context.Context, dir string) (err error) {
 	defer load.Wait()
 	defer enough()
 	load.Go(func() {
-		traffic.Load(loading, traffic.LoadConfig{Targets: ingresses, Services: []string{"checkout", "checkout", "search", "media"}, Rate: 600, Random: rand.New(rand.NewPCG(1, 1))})
+		loadgen.Load(loading, loadgen.LoadConfig{Targets: ingresses, Services: []string{"checkout", "checkout", "search", "media"}, Rate: 600, Random: rand.New(rand.NewPCG(1, 1))})
 	})
 	address := "http://" + f.Relay("relay-2").AdminAddr() + "/?service=checkout"
 	for name, dark := range map[string]bool{"status-page-light.png": false, "status-page-dark.png": true} {

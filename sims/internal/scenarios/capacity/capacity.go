@@ -101,7 +101,7 @@ func run(r *scenario.Run) error {
 		Name: "process", Title: fmt.Sprintf("%d relays, %d workers, %d services: one process", f.relays, f.workers, f.services),
 		Columns: []scenario.Column{{Name: "what", Key: true}, {Name: "fewest", Digits: 1}, {Name: "mean", Digits: 1}, {Name: "most", Digits: 1}, {Name: "unit"}, {Name: "formula"}},
 	})
-	t.Add("relays of a service", c.ofService.least, c.ofService.mean(), c.ofService.most, "relays", "affinity.AutoRelays, or the setting")
+	t.Add("relays of a service", c.ofService.least, c.ofService.mean(), c.ofService.most, "relays", "affinity.PlanConfig.Serving, or the setting")
 	t.Add("services that a relay serves", c.served.least, c.served.mean(), c.served.most, "services", "affinity.Slots, k slots for each service")
 	t.Add("workers of a relay", c.ofRelay.least, c.ofRelay.mean(), c.ofRelay.most, "connections", "affinity.Plan, added up over services")
 	t.Add("full mesh", nil, float64(f.workers), nil, "connections", "W")

@@ -111,6 +111,6 @@ const (
 	// streams, logs and the Go runtime.
 	fixedDescriptors = 40
 	// peersOfService is how many relays a forwarding relay connects to for a service:
-	// the primaries and backups of package internal/pool.
+	// the primaries and backups of package internal/relaypool.
 	peersOfService = 3 + 2
 )

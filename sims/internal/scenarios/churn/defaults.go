@@ -64,6 +64,13 @@ func atDefaults(r *scenario.Run, sub subject) error {
 		r.Check(relaysUsual, apart.joins.value(), fmt.Sprintf("%v, %s, another joins", s, strategy))
 		r.Check(replacedUsual, replaced.value(), fmt.Sprintf("%v, %s", s, strategy))
 		r.Check(workersUsual, exchanged.value(), fmt.Sprintf("%v, %s", s, strategy))
+		if strategy == affinity.Rendezvous {
+			r.Check(rendezNear, apart.leaves.value(), fmt.Sprintf("%v, at the defaults, a relay leaves", s))
+			r.Check(rendezNear, apart.joins.value(), fmt.Sprintf("%v, at the defaults, another joins", s))
+			// The workers of the one that left choose others, and those of the one that joins choose it.
+			r.Check(rendezNear, replaced.value()/2, fmt.Sprintf("%v, at the defaults, a relay is replaced at once", s))
+			r.Check(rendezNear, exchanged.value(), fmt.Sprintf("%v, at the defaults, a worker leaves and another joins", s))
+		}
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func TestDemandThatIsKnownIsEvened(t *testing.T) {
 		if d.known && d.strategy == affinity.Rendezvous && a.fullest > 1.00001 {
 			t.Errorf("%s: the fullest worker has %v times the mean", name, a.fullest)
 		}
-		if d.slack == affinity.DefaultZoneSlack && d.known && math.Abs(a.fullest-d.slack) > 1e-5 {
+		if d.slack == (affinity.PlanConfig{}).WithDefaults().ZoneSlack && d.known && math.Abs(a.fullest-d.slack) > 1e-5 {
 			t.Errorf("%s: the fullest worker has %v times the mean", name, a.fullest)
 		}
 		if !d.known && d.zones == 0 && a.bound > 1.00001 {

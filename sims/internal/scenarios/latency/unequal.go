@@ -63,7 +63,7 @@ func demands() (out []demand) {
 			}
 		}
 	}
-	zone := demand{name: "a zone of three at 1.5", zones: 3, slack: affinity.DefaultZoneSlack, strategy: affinity.Projection}
+	zone := demand{name: "a zone of three at 1.5", zones: 3, slack: affinity.PlanConfig{}.WithDefaults().ZoneSlack, strategy: affinity.Projection}
 	zone.traffic = func(relay int, _ *rand.Rand) float64 {
 		if relay%3 == 0 {
 			return 1.5
@@ -189,7 +189,7 @@ func unequal(r *scenario.Run, measured queueing.Measured) error {
 		t.Add(percent(load), d.name, d.knows(), string(d.strategy), got.fullest, got.p99/service, ratio, 100*got.errors, got.alone/service)
 		where := fmt.Sprintf("%s, %d %% load", d.name, percent(load))
 		switch {
-		case d.name == equalTraffic || !d.known || d.zones > 0 && d.slack != affinity.DefaultZoneSlack:
+		case d.name == equalTraffic || !d.known || d.zones > 0 && d.slack != affinity.PlanConfig{}.WithDefaults().ZoneSlack:
 		case d.zones > 0:
 			r.Check(evenZones, ratio, where)
 		case d.strategy == affinity.Rendezvous:

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/internal/relay/overload"
+	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/sims/internal/queueing"
 )
@@ -40,7 +40,7 @@ func gates(name string, endpoints int) func(int) queueing.Gate {
 	return nil
 }
 
-// limiter is the limiter of the relay, of package internal/relay/overload.
+// limiter is the limiter of the relay, of package internal/overload.
 type limiter struct {
 	overload.Limiter
 	endpoints int

@@ -1,14 +1,15 @@
 // Package overload simulates a fleet with several times more requests than its capacity:
 // without a limit on requests in flight, with the published limits of other systems, and
-// with the limit of package internal/relay/overload.
+// with the limit of package internal/overload.
 //
 // Workers queue without limit and callers wait for a limited time. Without a limit in flight
 // the queues grow until every answer comes too late, and all work of the fleet is wasted. A
 // limit must work without a setting for the fleet, and must not refuse requests while the
 // load is below the capacity, even if the load is uneven.
 //
-//	overload.go  settings and promises; the overload, and a high load below the capacity
-//	limits.go    the limits
+//	overload.go    settings and promises; the overload, and a high load below the capacity
+//	limits.go      the limits
+//	retrystorm.go  an overload that retries prolong
 package overload
 
 import (
@@ -55,6 +56,7 @@ func New() scenario.Scenario {
 	}
 }
 
+// Of both scenarios.
 const (
 	// begins is when the overload begins.
 	begins = 10 * time.Second

@@ -40,7 +40,7 @@ type fleet struct {
 
 type relay struct {
 	fleet     *fleet
-	balancer  *selection.Balancer
+	balancer  *selection.Balancer[int]
 	strategy  *strategy.Strategy
 	choices   []strategy.Endpoint
 	sessions  []session
@@ -49,7 +49,7 @@ type relay struct {
 
 type session struct {
 	worker int
-	pick   selection.Pick
+	pick   selection.Pick[int]
 }
 
 // signals provides the load of a worker to the strategy, as relays do.
@@ -81,7 +81,7 @@ func newFleet(s setup, random func(stream string) *rand.Rand) (*fleet, error) {
 		chance := random(fmt.Sprintf("relay-%d", i))
 		cfg := selection.DefaultConfig()
 		cfg.Rand = chance.Uint64
-		b, err := selection.NewBalancer(cfg)
+		b, err := selection.NewBalancer[int](cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -90,9 +90,9 @@ func newFleet(s setup, random func(stream string) *rand.Rand) (*fleet, error) {
 			return nil, err
 		}
 		r := &relay{fleet: f, balancer: b, strategy: st, allocates: s.allocators / s.relays}
-		known, choices := make([]selection.Endpoint, s.workers), make([]strategy.Endpoint, s.workers)
+		known, choices := make([]selection.Endpoint[int], s.workers), make([]strategy.Endpoint, s.workers)
 		for w := range known {
-			known[w] = selection.Endpoint{ID: id(w), Weight: 1, Value: w}
+			known[w] = selection.Endpoint[int]{ID: id(w), Weight: 1, Value: w}
 			choices[w] = strategy.Endpoint{ID: id(w), Node: id(w), Weight: 1, Value: w, Signals: &signals{relay: r, worker: w}}
 		}
 		if err := b.Update(known, f.now); err != nil {
@@ -146,7 +146,7 @@ func (r *relay) receiveReports() error {
 		if err != nil {
 			return err
 		}
-		r.balancer.Done(p, f.now, selection.Success.WithLoad(load))
+		r.balancer.Done(p, f.now, selection.Result{Outcome: selection.Success, Load: load, HasLoad: true})
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (r *relay) end() {
 			continue
 		}
 		f.taken[s.worker]--
-		r.balancer.Done(s.pick, f.now, selection.Cancelled)
+		r.balancer.Done(s.pick, f.now, selection.Result{Outcome: selection.Cancelled})
 	}
 	r.sessions = kept
 }

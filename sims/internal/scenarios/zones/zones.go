@@ -44,7 +44,7 @@ func with(sub subject) scenario.Scenario {
 			{Name: "m", Help: "relays per worker, at least", Unit: "relays", Default: affinity.DefaultMinimums.PeersPerWorker, Min: affinity.LeastPeersPerWorker, Max: 100},
 			{Name: "strategy", Help: "the strategy of the plans", Default: strategies[0], OneOf: strategies},
 			{Name: "skews", Help: "traffic of one zone ÷ that of each other zone, as far as plans follow it", Default: []float64{0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3}, Quick: []float64{0.5, 1, 1.5, 2, 3}, Min: 1.0 / affinity.MaxTrafficRatio, Max: float64(affinity.MaxTrafficRatio)},
-			{Name: "slacks", Help: "zone slacks; with 10 every zone keeps to itself", Default: []float64{1, affinity.DefaultZoneSlack, 1.5, 10}, Min: 1.0, Max: 10.0},
+			{Name: "slacks", Help: "zone slacks; with 10 every zone keeps to itself", Default: []float64{1, affinity.PlanConfig{}.WithDefaults().ZoneSlack, 1.5, 10}, Min: 1.0, Max: 10.0},
 			{Name: "known", Help: "the plan knows the traffic of each relay", Default: true},
 		},
 		Promises: []scenario.Promise{
@@ -208,7 +208,7 @@ func draw(r *scenario.Run, skews, slacks []float64, got []figures) {
 			b.At(skew, f.fullest)
 		}
 	}
-	usual := max(0, slices.Index(slacks, affinity.DefaultZoneSlack))
+	usual := max(0, slices.Index(slacks, affinity.PlanConfig{}.WithDefaults().ZoneSlack))
 	last := got[len(got)-len(slacks):]
 	ours, none, worst := last[usual], last[len(last)-1], 0.0
 	for _, f := range last {

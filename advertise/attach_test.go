@@ -1,0 +1,105 @@
+package advertise_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/membership"
+)
+
+// A program that attaches needs no address for gossip, and is seen by the relays like one that
+// gossips: with its services, with their changes, and when it leaves.
+func TestAProgramThatAttachesOffersChangesAndLeavesWithoutGossip(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci"})
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, id := range []string{"r1", "r2"} {
+		if err := f.StartRelay(id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := advertise.AdvertiserConfig{
+		Cluster: "test", Environment: "ci", ID: "p1", Attach: []string{f.Relay("r1").PeerAddr()},
+		Services:   []advertise.Service{{Name: "echo", Address: "127.0.0.1:9001", Secured: true}},
+		DrainDelay: time.Millisecond,
+	}
+	certified := membership.Config{Role: "worker", Cluster: cfg.Cluster, Environment: cfg.Environment, ID: cfg.ID}
+	if err := f.Equip(&certified); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Identity = certified.Identity
+	a, err := advertise.NewAdvertiser(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+
+	offered := func(what, want string) {
+		t.Helper()
+		for _, id := range []string{"r1", "r2"} {
+			watching, done := context.WithTimeout(t.Context(), 10*time.Second)
+			got := "no view"
+			for view := range f.Relay(id).Catalogue.Watch(watching) {
+				got = ""
+				if e, there := view.Endpoint("echo", "p1"); there {
+					got = e.Address
+				}
+				if got == want {
+					break
+				}
+			}
+			done()
+			if got != want {
+				t.Fatalf("%s: %s has %q, want %q", what, id, got, want)
+			}
+		}
+	}
+	offered("at the start", "127.0.0.1:9001")
+	if err := a.Set(advertise.Service{Name: "echo", Address: "127.0.0.1:9002", Secured: true}); err != nil {
+		t.Fatal(err)
+	}
+	offered("after a change", "127.0.0.1:9002")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	offered("after it has left", "")
+}
+
+func TestAProgramAttachesOrGossips(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*advertise.AdvertiserConfig)
+		want   string
+	}{
+		"both":             {func(c *advertise.AdvertiserConfig) { c.Seeds = []string{"127.0.0.1"} }, "it attaches and gossips"},
+		"an address":       {func(c *advertise.AdvertiserConfig) { c.BindAddr = "127.0.0.1:0" }, "it attaches and gossips"},
+		"in clear text":    {func(c *advertise.AdvertiserConfig) { c.Attach = []string{"10.0.0.1"} }, "would be in clear text"},
+		"a seed":           {func(c *advertise.AdvertiserConfig) { c.Attach = []string{"127.0.0.1:port"} }, "port"},
+		"a name":           {func(c *advertise.AdvertiserConfig) { c.ID = "a b" }, "id"},
+		"neither":          {func(c *advertise.AdvertiserConfig) { c.Attach, c.BindAddr = nil, "127.0.0.1:0" }, "no seeds"},
+		"allowed as it is": {func(*advertise.AdvertiserConfig) {}, ""},
+	} {
+		cfg := advertise.AdvertiserConfig{
+			Cluster: "test", Environment: "ci", ID: "p1", Attach: []string{"127.0.0.1:7420"},
+			Services: []advertise.Service{{Name: "echo", Address: "127.0.0.1:9001"}},
+		}
+		c.change(&cfg)
+		a, err := advertise.NewAdvertiser(cfg)
+		if err == nil {
+			_ = a.Close()
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

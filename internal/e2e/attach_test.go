@@ -1,0 +1,197 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/procs"
+)
+
+// attachedTo returns the relays that a worker has sessions with, as the worker says.
+func (f *fleet) attachedTo(w *worker) (ids []string) {
+	for _, id := range f.IDs(w.Member) {
+		if id != w.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// listing returns on how many relays that run a worker has a session.
+func (f *fleet) listing(t *testing.T) (sessions int) {
+	for _, r := range f.running() {
+		sessions += int(f.metric(t, r, "ringway_session_held"))
+	}
+	return sessions
+}
+
+// attached waits until every worker has its sessions, and every relay sends to all.
+func (f *fleet) attached(t *testing.T, workers, each int) {
+	t.Helper()
+	f.awaitRange(t, workers)
+	await(t, fmt.Sprintf("%d sessions of each of %d workers", each, workers), func() bool { return f.listing(t) == each*workers })
+}
+
+func secured(secure bool) string {
+	if secure {
+		return "with certificates"
+	}
+	return "in clear text"
+}
+
+// An attached worker has its first session with r1, and its row has three of the five relays. All
+// five send it requests, list it, and explain it.
+func TestAnAttachedWorkerIsReachedThroughEveryRelay(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		t.Run(secured(secure), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, fleetConfig{Relays: 5, Workers: 2, Secure: secure, Attached: true, Services: func(int) []string { return []string{echo} }})
+			for _, r := range f.relays {
+				await(t, r.ID+" knows both workers", func() bool {
+					_, status := f.ready(r.Admin)
+					return status == 200 && f.metric(t, r, "ringway_advertise_endpoints") == 2
+				})
+			}
+			await(t, "three sessions of each worker", func() bool { return f.listing(t) == 6 })
+			other := 0
+			for _, r := range f.relays {
+				for range 20 {
+					if a := f.call(r, echo); a.err != nil || a.status != 200 {
+						t.Errorf("through %s: %v", r.ID, a)
+					}
+				}
+				for _, w := range f.workers {
+					if !slices.Contains(f.attachedTo(w), r.ID) {
+						other++
+					}
+				}
+				var members struct {
+					Members []struct {
+						ID       string
+						Attached bool
+					}
+				}
+				f.Get(r.Member, "/api/v1/members", &members)
+				listed := 0
+				for _, m := range members.Members {
+					if m.Attached == strings.HasPrefix(m.ID, "w") {
+						listed++
+					}
+				}
+				if listed != 7 {
+					t.Errorf("%s lists %+v", r.ID, members.Members)
+				}
+			}
+			if other != 4 {
+				t.Errorf("%d pairs of worker and relay without a session, want 4", other)
+			}
+			f.wellOnly(t, f.relays[0])
+			for _, w := range f.workers {
+				if text := w.Output(); strings.Contains(text, "gossip started") {
+					t.Errorf("%s gossips:\n%s", w.ID, text)
+				}
+			}
+		})
+	}
+}
+
+// It runs alone, before the tests that run beside each other: it holds a time.
+func TestAnAttachedWorkerThatIsKilledIsGoneEverywhereWithinASecond(t *testing.T) {
+	f := startFleet(t, fleetConfig{Relays: 5, Workers: 3, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
+	await(t, "every relay knows the workers", func() bool { return f.sees("w1", true) && f.sees("w2", true) && f.sees("w3", true) })
+	await(t, "three sessions of each worker", func() bool { return f.listing(t) == 9 })
+	f.workers[0].Kill()
+	killed := time.Now()
+	procs.AwaitFor(t, 5*time.Second, "w1 is gone everywhere", func() bool { return f.sees("w1", false) })
+	took := time.Since(killed)
+	if took > time.Second {
+		t.Errorf("gone after %v, want 1 s at most", took)
+	}
+	t.Logf("gone after %v", took)
+	if !f.sees("w2", true) {
+		t.Error("another worker is gone as well")
+	}
+}
+
+// A process that is stopped keeps its sockets open, and the kernel answers for it.
+//
+// It runs alone, before the tests that run beside each other: it holds a time.
+func TestAnAttachedWorkerThatIsSilentIsGoneWithinTwelveSeconds(t *testing.T) {
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
+	f.attached(t, 2, 3)
+	w := f.workers[0]
+	w.Signal(t, syscall.SIGSTOP)
+	silent := time.Now()
+	procs.AwaitFor(t, 20*time.Second, "w1 is gone everywhere", func() bool { return f.sees("w1", false) })
+	took := time.Since(silent)
+	if took > 12*time.Second {
+		t.Errorf("gone after %v, want 12 s at most", took)
+	}
+	t.Logf("gone after %v", took)
+	w.Signal(t, syscall.SIGCONT)
+	await(t, "w1 is back", func() bool { return f.sees("w1", true) })
+}
+
+// Each worker has sessions with three of five relays, so one that dies takes some sessions with it,
+// and no worker.
+//
+// It runs alone, before the tests that run beside each other: it holds a time.
+func TestARelayThatDiesTakesNoAttachedWorkerWithIt(t *testing.T) {
+	f := startFleet(t, fleetConfig{Relays: 5, Workers: 4, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
+	for _, w := range []string{"w1", "w2", "w3", "w4"} {
+		await(t, "every relay sees "+w, func() bool { return f.sees(w, true) })
+	}
+	await(t, "three sessions of each worker", func() bool { return f.listing(t) == 12 })
+	f.relays[0].Kill() // the one that all were given
+	killed := time.Now()
+	var whole time.Time
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+		for _, w := range []string{"w1", "w2", "w3", "w4"} {
+			if !f.sees(w, true) {
+				t.Fatalf("%v after the end of a relay not all others see %s", time.Since(killed), w)
+			}
+		}
+		if whole.IsZero() && f.listing(t) == 12 {
+			whole = time.Now()
+			took := whole.Sub(killed)
+			if took > 2*time.Second {
+				t.Errorf("three sessions each again after %v, want 2 s at most", took)
+			}
+			t.Logf("three sessions each again after %v", took)
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // between two checks of a state
+	}
+	if whole.IsZero() {
+		t.Errorf("%d sessions, want 12", f.listing(t))
+	}
+}
+
+// A worker that stops drains first: relays send it nothing, then it is gone, as one that left.
+func TestAnAttachedWorkerThatStopsFailsNoRequest(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
+	f.attached(t, 3, 3)
+	l := f.startLoad(t, loadConfig{Name: "drain", Service: echo, Relay: f.roundRobin})
+	l.more(t, 100)
+	w := f.workers[0]
+	w.Signal(t, syscall.SIGTERM)
+	if code := w.Exit(t); code != 0 {
+		t.Errorf("it exited with %d", code)
+	}
+	await(t, "w1 is gone", func() bool { return f.sees("w1", false) })
+	l.more(t, 100)
+	noneFailed(t, l.stop())
+	for _, r := range f.relays {
+		if memberFailed(r, "w1") {
+			t.Errorf("%s says that w1 failed", r.ID)
+		}
+	}
+}

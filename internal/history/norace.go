@@ -1,8 +1,0 @@
-//go:build !race
-
-package history
-
-// Raced says that the race detector runs, which costs five times as much.
-const Raced = false
-
-func oneProcessor() {}

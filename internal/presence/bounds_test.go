@@ -1,0 +1,50 @@
+package presence
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/membership"
+)
+
+func TestOneSourceTakesNoMoreSessionsThanItsShareAndAnotherStillConnects(t *testing.T) {
+	fleet := &Fleet{cfg: membership.Config{ID: "r1", MaxMembers: math.MaxInt}, own: log{list: *newList()}, left: map[instance]struct{}{}}
+	fleet.snapshots.Store(membership.NewSnapshot(1, "r1", nil))
+	s := &Server{fleet: fleet, gauge: prometheus.NewGauge(prometheus.GaugeOpts{}), held: map[*held]struct{}{}, byID: map[string][]*held{}, sources: map[netip.Prefix]int{}}
+	session := func(id int, from string) *held {
+		host := netip.MustParseAddr(from)
+		return &held{source: sourceOf(host), of: listed{instance: instance{fmt.Sprintf("w%d", id), 1}, host: host}}
+	}
+	for name, addrs := range map[string][2]string{"IPv4": {"10.0.0.1", "10.0.0.2"}, "networks of IPv6": {"2001:db8::1", "2001:db8:0:1::1"}} {
+		var all []*held
+		for i := range sessionsPerSource {
+			h := session(i, addrs[0])
+			if why := s.enter(h); why != nil {
+				t.Fatalf("%s: session %d: %v", name, i, why)
+			}
+			all = append(all, h)
+		}
+		if why := s.enter(session(sessionsPerSource, addrs[0])); why == nil || why.Code != refusedSource {
+			t.Errorf("%s: one more: %v, want %s", name, why, refusedSource)
+		}
+		other := session(sessionsPerSource+1, addrs[1])
+		if why := s.enter(other); why != nil {
+			t.Errorf("%s: of another source: %v", name, why)
+		}
+		s.leave(all[0], true)
+		again := session(sessionsPerSource+2, addrs[0])
+		if why := s.enter(again); why != nil {
+			t.Errorf("%s: after one has ended: %v", name, why)
+		}
+		for _, h := range append(all[1:], other, again) {
+			s.leave(h, true)
+		}
+	}
+	if len(s.sources) != 0 || len(s.held) != 0 {
+		t.Errorf("%d sources and %d sessions are left", len(s.sources), len(s.held))
+	}
+}

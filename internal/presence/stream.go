@@ -1,0 +1,442 @@
+package presence
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/ringway/ringway/internal/session"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+const (
+	// settleTime is how long a relay that starts waits for the list of another one.
+	settleTime = 3 * time.Second
+	// listLife is how long a list counts without a stream from its relay, which still lives.
+	listLife = 15 * time.Second
+	// firstPause and longestPause are between two attempts to open a stream.
+	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+	// olderPause is after a relay that does not know this protocol, perhaps of an earlier release.
+	olderPause  = 20 * time.Second
+	openTimeout = 5 * time.Second
+	// gather is how long changes are gathered before they are sent.
+	gather = 10 * time.Millisecond
+)
+
+// foreign is the list of another relay.
+type foreign struct {
+	list
+	epoch   uint64    // of the life of the relay
+	began   time.Time // when the relay was first seen
+	heard   time.Time // when it sent its list or a beat last
+	settled bool      // the list is here, or the relay does not have one
+	wants   chan []instance
+	end     context.CancelFunc
+}
+
+// want asks the relay for proofs. mu is held.
+func (l *foreign) want(wanted []instance) {
+	select {
+	case l.wants <- wanted:
+	default: // asked again later
+	}
+}
+
+// follow opens streams to relays that have appeared and forgets the lists of those that are gone.
+func (f *Fleet) follow(ctx context.Context, s *membership.Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, l := range f.lists {
+		m, alive := s.Get(id)
+		if alive && m.Role == identity.RoleRelay && m.Epoch == l.epoch {
+			continue
+		}
+		if !alive && s.Degraded() {
+			continue // this member may be the one that is cut off
+		}
+		l.end()
+		delete(f.lists, id)
+		f.notify()
+	}
+	for _, m := range s.WithRole(identity.RoleRelay) {
+		if m.ID == f.cfg.ID || f.lists[m.ID] != nil {
+			continue
+		}
+		l := &foreign{list: *newList(), epoch: m.Epoch, began: time.Now(), wants: make(chan []instance, 16)}
+		reading, end := context.WithCancel(ctx)
+		l.end = end
+		f.lists[m.ID] = l
+		f.running.Go(func() { f.keepReading(reading, m.ID, l) })
+	}
+}
+
+// keepReading reads the list of a relay until that life of it is gone.
+func (f *Fleet) keepReading(ctx context.Context, id string, l *foreign) {
+	failures := 0
+	for {
+		started := time.Now()
+		err := f.read(ctx, id, l)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := min(longestPause, firstPause<<min(failures, 10))
+		failures++
+		if time.Since(started) > longestPause {
+			failures, pause = 0, firstPause
+		}
+		var refused *membership.RefusalError
+		if errors.As(err, &refused) {
+			pause = olderPause
+			f.settle(l)
+		}
+		f.metrics.failed.WithLabelValues(problemStream).Inc()
+		f.logger.Debug("the stream of attached workers from a relay ended", "relay", id, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		f.expire(l)
+	}
+}
+
+// settle records that there is nothing to wait for.
+func (f *Fleet) settle(l *foreign) {
+	f.mu.Lock()
+	l.settled = true
+	f.mu.Unlock()
+	f.notify()
+}
+
+// expire empties a list that has not been confirmed for too long.
+func (f *Fleet) expire(l *foreign) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(l.workers) > 0 && time.Since(l.heard) > listLife {
+		if s := f.Node.Snapshot(); s != nil && !s.Degraded() {
+			l.list = *newList()
+			f.notify()
+		}
+	}
+}
+
+// read reads the list of a relay from one stream.
+func (f *Fleet) read(ctx context.Context, id string, l *foreign) error {
+	dial, cancel := context.WithTimeout(ctx, openTimeout)
+	conn, err := f.Node.OpenStream(dial, id, protocol)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel = context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	f.running.Go(func() {
+		f.ask(ctx, conn, l)
+		_ = conn.Close()
+	})
+	next, reader, whole := newList(), bufio.NewReader(conn), false
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(session.Silence))
+		kind, payload, err := session.ReadFrame(reader, maxOwnerFrame)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case kindList:
+			c, err := decodeChange(payload)
+			if err != nil {
+				return f.malformed(err)
+			}
+			if len(next.workers)+len(c.listed) > f.cfg.MaxMembers {
+				return f.malformed(errors.New("it lists more workers than --max-members allows"))
+			}
+			for _, w := range c.listed {
+				next.put(w)
+			}
+			if next.sequence = c.sequence; c.more {
+				continue
+			}
+			f.mu.Lock()
+			l.list, l.settled, l.heard, whole = *next, true, time.Now(), true
+			f.mu.Unlock()
+			next = newList()
+			f.notify()
+		case kindChange:
+			c, err := decodeChange(payload)
+			if err != nil || !whole {
+				return f.malformed(errors.Join(err, errors.New("a change without a list")))
+			}
+			if err := f.apply(l, c); err != nil {
+				return err
+			}
+		case kindBeat:
+			sequence, hash, err := decodeBeat(payload)
+			if err != nil {
+				return f.malformed(err)
+			}
+			f.mu.Lock()
+			l.heard = time.Now()
+			differs := sequence == l.sequence && hash != l.hash
+			f.mu.Unlock()
+			if differs {
+				f.metrics.failed.WithLabelValues(problemHash).Inc()
+				return errors.New("the list differs from that of its relay")
+			}
+		case kindProof:
+			p, err := decodeProof(payload)
+			if err != nil {
+				return f.malformed(err)
+			}
+			f.prove(ctx, id, p)
+		default: // of a later release
+		}
+	}
+}
+
+func (f *Fleet) malformed(err error) error {
+	f.metrics.failed.WithLabelValues(problemMalformed).Inc()
+	return err
+}
+
+// apply changes a list.
+func (f *Fleet) apply(l *foreign, c change) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.sequence <= l.sequence || c.sequence-l.sequence > listedPerFrame {
+		f.metrics.failed.WithLabelValues(problemGap).Inc()
+		return errors.New("a change is missing")
+	}
+	l.sequence = c.sequence
+	for _, g := range c.gone {
+		if g.left {
+			f.left[g.instance] = struct{}{}
+		}
+		l.drop(g.instance)
+	}
+	for _, w := range c.listed {
+		l.put(w)
+	}
+	if len(l.workers) > f.cfg.MaxMembers {
+		return errors.New("it lists more workers than --max-members allows")
+	}
+	f.notify()
+	return nil
+}
+
+// ask sends what is wanted, and beats.
+func (f *Fleet) ask(ctx context.Context, conn net.Conn, l *foreign) {
+	beat := time.NewTicker(session.BeatInterval)
+	defer beat.Stop()
+	for {
+		var out []byte
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			out = session.AppendFrame(nil, kindAlive, nil)
+		case wanted := <-l.wants:
+			for len(wanted) > 0 {
+				n := min(len(wanted), wantedPerFrame)
+				out = session.AppendFrame(out, kindWant, encodeWant(wanted[:n]))
+				wanted = wanted[n:]
+			}
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(session.Silence))
+		if _, err := conn.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+// prove takes the certificate and the record of a worker that another relay lists.
+func (f *Fleet) prove(ctx context.Context, relay string, p proof) {
+	if _, err := f.learn(p.id, p.chain); err != nil {
+		f.metrics.failed.WithLabelValues(problemCertificate).Inc()
+		f.logger.Debug("the certificate of an attached worker is refused", "worker", p.id, "listed_by", relay, "err", err)
+		return
+	}
+	if _, err := f.takeRecord(ctx, p.instance, p.record); err != nil && ctx.Err() == nil {
+		f.metrics.failed.WithLabelValues(problemRecord).Inc()
+		f.logger.Debug("the record of an attached worker is refused", "worker", p.id, "listed_by", relay, "err", err)
+		return
+	}
+	f.notify()
+}
+
+// feed is a stream on which this relay sends its list.
+type feed struct {
+	fresh chan struct{} // capacity 1: the list has changed
+	wants chan []instance
+}
+
+// maxFeeds bounds the streams: one for each relay, gate and observer, and those whose end is not seen.
+const maxFeeds = 4096
+
+// serve sends the list of this relay to another one.
+func (f *Fleet) serve(ctx context.Context, peer membership.Peer, conn net.Conn) {
+	if !peer.Role.Relays() && peer.Role != identity.RoleObserver {
+		return // gossiping workers know no attached ones
+	}
+	one := &feed{fresh: make(chan struct{}, 1), wants: make(chan []instance, 16)}
+	f.mu.Lock()
+	if len(f.feeds) >= maxFeeds {
+		f.mu.Unlock()
+		return
+	}
+	f.feeds[one] = struct{}{}
+	f.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		f.mu.Lock()
+		delete(f.feeds, one)
+		f.mu.Unlock()
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer cancel()
+		reader := bufio.NewReader(conn)
+		for {
+			_ = conn.SetReadDeadline(time.Now().Add(session.Silence))
+			kind, payload, err := session.ReadFrame(reader, maxReaderFrame)
+			if err != nil {
+				return
+			}
+			if kind != kindWant {
+				continue
+			}
+			wanted, err := decodeWant(payload)
+			if err != nil {
+				_ = f.malformed(err)
+				return
+			}
+			select {
+			case one.wants <- wanted:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	f.send(ctx, conn, one)
+	cancel()
+	<-done
+}
+
+// send sends the list, its changes, and proofs.
+func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
+	beat := time.NewTicker(session.BeatInterval)
+	defer beat.Stop()
+	var sent uint64
+	began := false
+	write := func(out []byte) bool {
+		if len(out) == 0 {
+			return true
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(session.Silence))
+		_, err := conn.Write(out)
+		return err == nil
+	}
+	for {
+		var out []byte
+		f.mu.Lock()
+		frames, kind := []change(nil), kindChange
+		if began {
+			frames, began = f.own.after(sent)
+		}
+		if !began {
+			frames, kind, began = f.own.whole(), kindList, true
+		}
+		sent = f.own.sequence
+		f.mu.Unlock()
+		for _, c := range frames {
+			out = session.AppendFrame(out, kind, c.encode())
+		}
+		if !write(out) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-one.fresh:
+			select { // changes come together: those of a worker that restarts, or of many
+			case <-time.After(gather):
+			case <-ctx.Done():
+				return
+			}
+		case <-beat.C:
+			f.mu.Lock()
+			b := session.AppendFrame(nil, kindBeat, encodeBeat(f.own.sequence, f.own.hash))
+			if f.own.sequence != sent {
+				b = nil // the changes are on their way
+			}
+			f.mu.Unlock()
+			if !write(b) {
+				return
+			}
+		case wanted := <-one.wants:
+			for _, i := range wanted {
+				f.mu.Lock()
+				p, there := f.proofs[i.id]
+				f.mu.Unlock()
+				if there && p.epoch == i.epoch && !write(session.AppendFrame(nil, kindProof, p.encode())) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// changed tells the readers that the own list has changed. mu is held.
+func (f *Fleet) changed() {
+	for one := range f.feeds {
+		select {
+		case one.fresh <- struct{}{}:
+		default:
+		}
+	}
+	f.notify()
+}
+
+// put lists a worker. Its certificate and record have been checked.
+func (f *Fleet) put(w listed, p proof) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.proofs[w.id] = p
+	f.own.put(w)
+	f.changed()
+}
+
+// drop takes a life of a worker off the list.
+func (f *Fleet) drop(i instance, left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.own.drop(i, left) {
+		return
+	}
+	if left {
+		f.left[i] = struct{}{}
+	}
+	delete(f.proofs, i.id)
+	f.changed()
+}
+
+// epochOf returns the epoch of the life of a worker that this relay sees, 0 for none, and whether
+// another kind of member has the id.
+func (f *Fleet) epochOf(id string) (epoch uint64, taken bool) {
+	s := f.Snapshot()
+	if s == nil {
+		return 0, false
+	}
+	m, there := s.Get(id)
+	if !there {
+		return 0, false
+	}
+	return m.Epoch, m.Role != identity.RoleWorker
+}

@@ -1,0 +1,137 @@
+package http2
+
+import (
+	"io"
+	"sync"
+)
+
+// Read reads from the body that the other side sends, and waits for at least one byte.
+// It returns io.EOF at the end.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if err := s.awaitBody(len(p) > 0); err != nil {
+		return 0, err
+	}
+	return s.read(p), nil
+}
+
+// ReadLate reads as Read does, into the buffer that take returns. It asks for that when bytes are
+// there, so that many streams without any need no buffer. take must not block.
+func (s *Stream) ReadLate(take func() []byte) ([]byte, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if err := s.awaitBody(true); err != nil {
+		return nil, err
+	}
+	p := take()
+	return p[:s.read(p)], nil
+}
+
+// awaitBody returns nil when bytes of the body are there, or immediately unless it waits. The lock is
+// held.
+func (s *Stream) awaitBody(waits bool) error {
+	for {
+		switch {
+		case s.interrupted != nil:
+			return s.interrupted
+		case s.cut != nil:
+			return s.cut
+		case s.off < len(s.buf):
+			return nil
+		case s.receivedEnd:
+			return io.EOF
+		case s.err != nil:
+			return s.err
+		case !waits:
+			return nil
+		}
+		s.cond.Wait()
+	}
+}
+
+// read takes what is there of the body. The lock is held.
+func (s *Stream) read(p []byte) int {
+	n := copy(p, s.buf[s.off:])
+	if s.off += n; s.off == len(s.buf) {
+		s.dropBuffer()
+	}
+	s.consumed(n)
+	return n
+}
+
+// Buffered returns how many bytes Read returns without waiting, and whether the end of the
+// body is behind them.
+func (s *Stream) Buffered() (n int, end bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return len(s.buf) - s.off, s.receivedEnd
+}
+
+// received adds a part of the body, and padding. The lock is held.
+func (s *Stream) received(padding int, data []byte) {
+	s.credit += int64(padding)
+	if s.pooled == nil && len(data) > 0 {
+		s.pooled = bodyBuffers.Get().(*[]byte)
+		s.buf = (*s.pooled)[:0]
+	}
+	if s.off > 0 && len(s.buf)+len(data) > cap(s.buf) {
+		n := copy(s.buf, s.buf[s.off:])
+		s.buf, s.off = s.buf[:n], 0
+	}
+	s.buf = append(s.buf, data...)
+}
+
+// consumed lets the other side send more after n bytes were read. The window of a stream
+// whose transfer has used it up twice doubles, up to Config.MaxWindow. The lock is held.
+func (s *Stream) consumed(n int) {
+	c := s.c
+	if !c.client {
+		c.giveBack(n)
+	}
+	s.credit += int64(n)
+	if s.receivedEnd || s.err != nil || s.credit < s.target/2 {
+		return
+	}
+	more := s.credit
+	if s.arrived-s.grown >= 2*s.target && s.target < int64(c.cfg.MaxWindow) {
+		grown := min(2*s.target, int64(c.cfg.MaxWindow))
+		more += grown - s.target
+		s.target = grown
+		s.grown = s.arrived
+	}
+	s.credit = 0
+	s.window += more
+	c.takeOut()
+	c.out = appendWindowUpdate(c.out, s.id, uint32(more))
+	c.kick()
+}
+
+// giveBack lets the other side send n bytes more on the connection. The lock is held.
+func (c *Conn) giveBack(n int) {
+	c.credit += int64(n)
+	if c.credit < int64(c.cfg.MaxWindow)/2 || c.err != nil {
+		return
+	}
+	c.received += c.credit
+	c.takeOut()
+	c.out = appendWindowUpdate(c.out, 0, uint32(c.credit))
+	c.credit = 0
+	c.kick()
+}
+
+// keptBuffer is the largest buffer that is returned to the pool.
+const keptBuffer = 64 << 10
+
+// bodyBuffers are for bodies that have arrived and were not read. A stream has one only while it has
+// such bytes: thousands of streams may be open on which nothing moves.
+var bodyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
+
+// dropBuffer returns the buffer, of which everything was read or nothing is needed. The lock is held.
+func (s *Stream) dropBuffer() {
+	if s.pooled != nil && cap(s.buf) <= keptBuffer {
+		*s.pooled = s.buf[:0]
+		bodyBuffers.Put(s.pooled)
+	}
+	s.buf, s.pooled, s.off = nil, nil, 0
+}

@@ -1,0 +1,122 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// Block refuses the requests of a caller to a service. One of the two may be anyOne. It ends no
+// request that has begun.
+type Block struct {
+	// Caller is the name in a client's certificate, its address, or what a trusted proxy names.
+	Caller  string `yaml:"caller"`
+	Service string `yaml:"service"`
+	// Until is when the block ends. Default: it stays.
+	Until time.Time `yaml:"until,omitempty"`
+	// Reason is for operators; clients do not see it.
+	Reason string `yaml:"reason,omitempty"`
+}
+
+const anyOne = "*"
+
+// The limits of a list of blocks.
+const (
+	maxBlocks      = 10_000
+	maxBlockReason = 256
+)
+
+// blocks are the Blocks by caller and service; nil without any.
+type blocks map[[2]string]*Block
+
+func newBlocks(list []Block) blocks {
+	if len(list) == 0 {
+		return nil
+	}
+	b := make(blocks, len(list))
+	for i := range list {
+		b[[2]string{list[i].Caller, list[i].Service}] = &list[i]
+	}
+	return b
+}
+
+// find returns the block of a request that arrives now, nil if there is none.
+func (b blocks) find(caller, service string, now time.Time) *Block {
+	for _, at := range [...][2]string{{caller, service}, {caller, anyOne}, {anyOne, service}} {
+		if one := b[at]; one != nil && (one.Until.IsZero() || now.Before(one.Until)) {
+			return one
+		}
+	}
+	return nil
+}
+
+// blocked answers a request that is blocked, and reports whether it was.
+func (t *try) blocked(service *routing.Service) bool {
+	one := t.handler.blocks.find(t.caller(), service.Name, time.Now())
+	if one == nil {
+		return false
+	}
+	metrics := t.handler.cfg.Metrics.of(service)
+	metrics.rejected(wire.CodeBlocked)
+	metrics.refused.Add(1)
+	f := failure{Text: "the operator has blocked this caller or this service", Code: wire.CodeBlocked, Service: service.Name}
+	f.detail = fmt.Sprintf("caller %s, service %s", one.Caller, one.Service)
+	if one.Reason != "" {
+		f.detail += ": " + one.Reason
+	}
+	t.answerRefusal(f)
+	return true
+}
+
+// CheckBlocks reports every block that blocks nothing, or all.
+func CheckBlocks(list []Block) error {
+	if len(list) > maxBlocks {
+		return fmt.Errorf("%d blocks: at most %d are compared", len(list), maxBlocks)
+	}
+	var errs []error
+	first := map[[2]string]int{}
+	for i, b := range list {
+		at := [2]string{b.Caller, b.Service}
+		err := b.check()
+		if before, again := first[at]; again && err == nil {
+			err = fmt.Errorf("has the caller and the service of block %d: leave one of them out", before)
+		}
+		if first[at] == 0 {
+			first[at] = i + 1
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("block %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b Block) check() error {
+	switch {
+	case b.Caller == "" || b.Service == "":
+		return errors.New("needs a caller and a service; * for one of them is all")
+	case b.Caller == anyOne && b.Service == anyOne:
+		return errors.New("would block all requests: name a caller or a service")
+	case b.Service != anyOne && affinity.ValidateService(b.Service) != nil:
+		return affinity.ValidateService(b.Service)
+	case len(b.Caller) > maxCaller || strings.TrimSpace(b.Caller) != b.Caller || !http1.ValidValue(b.Caller):
+		return fmt.Errorf("caller %.80q is none: want the name in a certificate, an address, or what a trusted proxy names, at most %d bytes", b.Caller, maxCaller)
+	case isNetwork(b.Caller):
+		return fmt.Errorf("caller %q is a network: name addresses, or refuse a network in a firewall", b.Caller)
+	case len(b.Reason) > maxBlockReason || strings.ContainsFunc(b.Reason, func(r rune) bool { return r < ' ' }):
+		return fmt.Errorf("reason %.40q: want one line of at most %d bytes", b.Reason, maxBlockReason)
+	}
+	return nil
+}
+
+func isNetwork(caller string) bool {
+	_, err := netip.ParsePrefix(caller)
+	return err == nil
+}

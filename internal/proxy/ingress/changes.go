@@ -1,0 +1,82 @@
+package ingress
+
+import (
+	"strconv"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// changes returns the changes to a request and its answer for this target, until the next
+// attempt.
+func (t *try) changes(target *routing.Target) *upstream.Exchange {
+	cfg := &t.handler.cfg
+	x := &t.exchange
+	*x = upstream.Exchange{
+		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
+		AfterBody: t.policy.RequestTimeout,
+		Progress:  t.policy.ProgressTimeout,
+		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
+		Drop:      t.onField,
+		Peer:      t.hop && t.exposed,
+		Verbatim:  t.hop || target.Secured,
+		OnHead:    t.onHead,
+	}
+	if t.cut {
+		x.AfterBody = t.limit
+	}
+	headers, answer := t.headers[:0], t.answerHeaders[:0]
+	if t.tcp != nil {
+		x.Moved, headers = &t.tcp.moved, t.sessionFields(headers)
+		// A sidecar sends the header itself.
+		x.ProxyProtocol = !target.Secured && target.Endpoint != nil && target.Endpoint.ProxyProtocol
+	} else {
+		headers = t.forwarded(x, headers)
+	}
+	if t.limited {
+		x.Latest = cfg.Epoch.Add(t.latest)
+		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
+	}
+	if target.Secured {
+		x.Sidecar = true
+		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name})
+	}
+	if t.session.cookie != nil && !t.hop {
+		x.SetCookie, x.OnCookie = t.setCookie(target), t.onCookie
+	}
+	if t.tried.Session && !t.hop {
+		x.Session = upstream.Session{
+			Service: t.service.Name, Worker: target.Node,
+			Key: t.key != "", Cookie: t.session.set || t.session.cookie != nil && t.session.node == target.Node,
+		}
+	}
+	if t.hop {
+		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name}, wire.Field{Name: wire.HopHeader, Value: cfg.Self})
+		if t.key != "" {
+			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
+		}
+		if t.exposed {
+			headers = append(headers, wire.Field{Name: wire.ExposeHeader, Value: "1"})
+		}
+	}
+	if t.exposed {
+		// The relay that picked the worker names it; the relay that forwarded keeps that and
+		// adds its own number of attempts.
+		if !t.hop {
+			answer = append(answer, wire.Field{Name: wire.EndpointHeader, Value: target.Node})
+		}
+		if !cfg.Hop {
+			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(t.attempts)})
+		}
+	}
+	if t.spans != nil {
+		headers = t.spans.headers(headers)
+	}
+	if t.record != nil && t.record.passes {
+		headers = append(headers, wire.Field{Name: wire.RequestIDHeader, Value: t.record.ID})
+	}
+	x.Header, x.ResponseHeader = headers, answer
+	return x
+}

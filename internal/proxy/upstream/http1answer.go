@@ -1,0 +1,280 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// finalHead reads up to the final response head and leaves its bytes at f.from.
+func (f *flight) finalHead() *Error {
+	if f.unsolicited != nil {
+		return nil
+	}
+	for {
+		n, err := f.readHead()
+		if err != nil {
+			return err
+		}
+		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
+			return nil
+		}
+		if err := f.informational(n); err != nil {
+			return err
+		}
+	}
+}
+
+// informational consumes a 1xx response of n bytes, and passes it to the client unless it is 100
+// Continue.
+func (f *flight) informational(n int) *Error {
+	f.framed = f.framed || f.head.framed
+	if f.informed += n; f.informed > maxInformation {
+		return f.fail(StageHead, errTooMuch1xx)
+	}
+	if f.head.status != http.StatusContinue && f.r.ProtoAtLeast(1, 1) {
+		h := f.w.Header()
+		passed := make(http.Header, len(f.head.fields))
+		f.head.fill(passed, f.in[f.from:f.from+n], f.x)
+		for name, v := range passed {
+			if framingField(name) {
+				delete(passed, name)
+				continue
+			}
+			if _, ok := h[name]; ok {
+				delete(passed, name) // the handler has set this field
+				continue
+			}
+			h[name] = v
+		}
+		f.w.WriteHeader(f.head.status)
+		for name := range passed {
+			delete(h, name)
+		}
+	}
+	f.from += n
+	return nil
+}
+
+// readHead reads and parses one head of n bytes and leaves it at f.from.
+func (f *flight) readHead() (n int, _ *Error) {
+	limit := f.p.cfg.MaxResponseHeaderBytes
+	for next := 0; ; {
+		n, after, err := http1.HeadEnd(f.in[f.from:f.to], next)
+		if err == nil && (n > limit || n == 0 && f.to-f.from > limit) {
+			err = http1.ErrHeadTooLarge
+		}
+		if err == nil && n > 0 {
+			if err = f.head.parse(f.in[f.from : f.from+n]); err == nil {
+				return n, nil
+			}
+		}
+		if err != nil {
+			return 0, f.fail(StageHead, err)
+		}
+		next = after
+		if err := f.fillIn(); err != nil {
+			return 0, f.fail(StageHead, err)
+		}
+	}
+}
+
+// fillIn reads more from the endpoint. While it waits, it holds no buffer if it can: a
+// relay has thousands of requests that wait for an endpoint.
+func (f *flight) fillIn() error {
+	if f.from == f.to {
+		f.from, f.to = 0, 0
+		if f.c.bare() {
+			f.dropBuffer()
+			return f.filled(f.c.socket.Read(f.take, f.drop))
+		}
+		if !f.committed {
+			// TLS needs a place for what it reads: a byte of the connection, until a head begins.
+			f.dropBuffer()
+			n, err := f.c.Read(f.c.one[:])
+			if n > 0 {
+				f.takeBuffer()
+				f.in[0] = f.c.one[0]
+			}
+			return f.filled(n, err)
+		}
+	}
+	f.takeBuffer()
+	if f.to == len(f.in) {
+		if f.from > 0 {
+			f.to = copy(f.in, f.in[f.from:f.to])
+			f.from = 0
+		} else {
+			f.in = append(f.in, make([]byte, len(f.in))...) // bounded by the limits on heads and trailers
+		}
+	}
+	return f.filled(f.c.Read(f.in[f.to:]))
+}
+
+// filled records that n bytes were read.
+func (f *flight) filled(n int, err error) error {
+	f.to += n
+	if n > 0 {
+		f.heard = true
+		f.progress.moved.Store(true)
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// respond writes the response to the client.
+func (f *flight) respond() (reusable bool, _ *Error) {
+	h := &f.head
+	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
+	f.res.Shed = shed(h.status, h.load, h.retryAfter)
+	if h.status == http.StatusSwitchingProtocols {
+		return false, f.switchProtocols()
+	}
+	f.body.MaxTrailer = f.p.cfg.MaxResponseHeaderBytes
+	h.begin(&f.body, f.r.Method)
+	if f.x.Sidecar && h.failed != "" {
+		e := f.fail(StageService, errBroken).fromSidecar(h.failed)
+		f.from += h.size
+		return f.discard(), e
+	}
+	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
+		f.res.Dropped = true
+		f.from += h.size
+		return f.discard(), nil
+	}
+
+	head := f.in[f.from : f.from+h.size]
+	f.from += h.size
+	// What is passed to the client from here on cannot be taken back.
+	copies := h.pass(f.w, head, f.x)
+	header := f.w.Header()
+	if h.status == http.StatusNoContent {
+		delete(header, "Content-Length") // RFC 9110 §8.6
+	}
+	f.x.addResponse(header)
+	if _, required := header["Upgrade"]; required {
+		header["Connection"] = append(header["Connection"], "Upgrade")
+	}
+	if _, ok := header["Content-Type"]; !ok && !copies {
+		header["Content-Type"] = nil // otherwise net/http guesses a type
+	}
+	f.closeUnread()
+	f.committed = true
+	f.progress.answering.Store(true)
+	f.w.WriteHeader(h.status)
+	if err := f.copyBody(); err != nil {
+		return false, err
+	}
+	return f.clean(), nil
+}
+
+// closeUnread makes the server close the client's connection after the response if the
+// request body has not been read completely. Otherwise the rest of the body could be read
+// as a new request.
+func (f *flight) closeUnread() {
+	if f.r.ProtoMajor == 1 && (f.unsolicited != nil || f.sender != nil && !f.sender.body.ended.Load()) {
+		header := f.w.Header()
+		header["Connection"] = append(header["Connection"], "close") // behind Upgrade, if it is there
+	}
+}
+
+// clean reports whether the connection may carry another request: the body ended correctly
+// and no byte follows.
+func (f *flight) clean() bool {
+	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
+	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
+	if f.from < f.to {
+		f.p.unasked()
+	}
+	return !f.head.close && f.body.Kind() != http1.ToClose && f.from == f.to && f.sent && f.unsolicited == nil && !forbidden && !f.framed
+}
+
+// copyBody passes the body on as it arrives. It flushes only before it must wait for more,
+// so that bytes that arrive together are sent together.
+func (f *flight) copyBody() *Error {
+	unflushed := true
+	for {
+		data, used, err := f.body.Next(f.in[f.from:f.to])
+		f.from += used
+		switch err {
+		case nil:
+			f.progress.writing.Store(true)
+			n, werr := f.w.Write(data)
+			f.progress.wrote()
+			f.res.BytesOut += int64(n)
+			if werr != nil {
+				return f.fail(StageClient, werr)
+			}
+			unflushed = true
+		case http1.ErrNeedMore:
+			if unflushed {
+				f.progress.writing.Store(true)
+				ferr := http.NewResponseController(f.w).Flush()
+				f.progress.wrote()
+				if ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
+					return f.fail(StageClient, ferr)
+				}
+				unflushed = false
+			}
+			if f.unsolicited != nil && f.sender == nil {
+				// The endpoint may need the body before it continues. The client may send the body
+				// now that it has the head, or go away, which is detected only by a read of its
+				// body.
+				f.sender = f.unsolicited
+				f.sender.start()
+			}
+			if rerr := f.fillIn(); rerr != nil {
+				if rerr == io.EOF && f.body.Kind() == http1.ToClose {
+					return nil
+				}
+				return f.fail(StageBody, rerr)
+			}
+		case io.EOF:
+			if len(f.trailers) > 0 {
+				f.writeTrailers(unflushed)
+			}
+			return nil
+		default:
+			return f.fail(StageBody, err)
+		}
+	}
+}
+
+func (f *flight) trailerField(name, value []byte) {
+	key := http.CanonicalHeaderKey(string(name))
+	if !trailerField(key) || !keepsResponse(f.x, key) {
+		return
+	}
+	f.trailers = append(f.trailers, wire.Field{Name: key, Value: string(value)})
+}
+
+func (f *flight) writeTrailers(unflushed bool) {
+	if unflushed { // otherwise net/http declares a length and drops the trailers
+		_ = http.NewResponseController(f.w).Flush()
+	}
+	h := f.w.Header()
+	for _, t := range f.trailers {
+		h.Add(http.TrailerPrefix+t.Name, t.Value)
+	}
+}
+
+// discard consumes the body of a dropped response, as far as it has arrived, and reports
+// whether the connection is clean.
+func (f *flight) discard() bool {
+	for {
+		_, used, err := f.body.Next(f.in[f.from:f.to])
+		f.from += used
+		if err == io.EOF {
+			return f.clean()
+		}
+		if err != nil {
+			return false
+		}
+	}
+}

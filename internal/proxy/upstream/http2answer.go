@@ -1,0 +1,224 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/ringway/ringway/internal/proxy/http2"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// informational passes a 1xx answer to the client.
+func (s *h2Stream) informational(head *http2.Head) {
+	if head.Status == http.StatusContinue {
+		s.ask()
+	}
+	if head.Status == http.StatusContinue || !s.r.ProtoAtLeast(1, 1) {
+		return
+	}
+	h := s.w.Header()
+	var added []string
+	for _, f := range head.Fields {
+		name := http2.CanonicalName(f.Name)
+		if _, ok := h[name]; ok && !slices.Contains(added, name) || framingField(name) || !s.keeps(name) {
+			continue
+		}
+		h[name] = append(h[name], f.Value)
+		added = append(added, name)
+		s.markSecret(name, f)
+	}
+	s.w.WriteHeader(head.Status)
+	for _, name := range added {
+		delete(h, name)
+	}
+}
+
+// keeps reports whether a field of the answer may reach the client. Package http2 has refused
+// the fields of a connection.
+func (s *h2Stream) keeps(name string) bool {
+	return name != "Te" && keepsResponse(s.x, name)
+}
+
+// The names in HTTP/2 of the fields from endpoints to relays.
+var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
+
+func (s *h2Stream) respond(head *http2.Head) *Error {
+	s.res.Status = head.Status
+	retryAfter, loads := false, 0
+	for i := range head.Fields {
+		switch f := &head.Fields[i]; f.Name {
+		case loadName:
+			if s.res.Load = parseLoad(f.Value); loads > 0 {
+				s.res.Load = -1
+			}
+			loads++
+		case "retry-after":
+			retryAfter = true
+		case failedName:
+			s.res.Failed = f.Value
+		case "content-type":
+			s.res.Call = wire.CallType(f.Value)
+		case "grpc-status": // of an answer without a body
+			s.res.CallStatus = f.Value
+		}
+	}
+	if s.key != "" && s.res.Status < 300 {
+		return s.switchProtocols(head)
+	}
+	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
+	if s.x.Sidecar && s.res.Failed != "" {
+		s.closeUnread()
+		return s.fail(StageService, errBroken).fromSidecar(s.res.Failed)
+	}
+	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
+		s.res.Dropped = true
+		return nil
+	}
+	h := s.w.Header()
+	passer, passes := s.w.(fieldPasser)
+	if !passes || !s.pass(passer, head) {
+		s.fill(h, head)
+	}
+	if s.res.Status == http.StatusNoContent {
+		delete(h, "Content-Length") // RFC 9110 §8.6
+	}
+	s.x.addResponse(h)
+	if _, ok := h["Content-Type"]; !ok && !passes {
+		h["Content-Type"] = nil // otherwise net/http guesses a type
+	}
+	s.closeUnread()
+	s.committed = true
+	s.progress.answering.Store(true)
+	s.w.WriteHeader(s.res.Status)
+	if bodyless(s.r.Method, s.res.Status) {
+		return nil
+	}
+	if err := s.copyBody(); err != nil {
+		return err
+	}
+	trailers := s.s.Trailers()
+	if len(trailers) > 0 { // otherwise a short answer over HTTP/1.1 gets a length
+		_ = http.NewResponseController(s.w).Flush()
+	}
+	for _, f := range trailers {
+		switch name := http2.CanonicalName(f.Name); {
+		case !trailerField(name) || !s.keeps(name):
+		case passes:
+			passer.AddTrailer(f)
+		default:
+			h.Add(http.TrailerPrefix+name, f.Value)
+		}
+		if f.Name == "grpc-status" {
+			s.res.CallStatus = f.Value
+		}
+	}
+	return nil
+}
+
+// fieldPasser is an http.ResponseWriter that takes the fields of an answer as they are in
+// HTTP/2, as the one of package downstream for HTTP/2 does.
+type fieldPasser interface {
+	// PassField adds a field to the head of the final answer. If it returns false, the field must
+	// be added to Header.
+	PassField(http2.Field) bool
+	// NeverIndex marks a field of Header, by its canonical name, as one that is not indexed.
+	NeverIndex(name string)
+	// AddTrailer adds a field behind the body.
+	AddTrailer(http2.Field)
+}
+
+// pass gives the end-to-end fields to w. It returns false if it has given none, because some
+// must be rewritten.
+func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
+	for i := range head.Fields {
+		if head.Fields[i].Name == "trailer" {
+			return false
+		}
+	}
+	for _, f := range head.Fields {
+		if name := http2.CanonicalName(f.Name); s.keeps(name) && !w.PassField(f) {
+			h := s.w.Header()
+			h[name] = append(h[name], f.Value)
+			s.markSecret(name, f)
+		}
+	}
+	return true
+}
+
+// markSecret keeps a field of the answer out of the indexes of the client's connection if the
+// endpoint has done so.
+func (s *h2Stream) markSecret(name string, f http2.Field) {
+	if w, ok := s.w.(fieldPasser); ok && f.Sensitive {
+		w.NeverIndex(name)
+	}
+}
+
+// fill adds the fields of the answer to h. One slice holds all value lists.
+func (s *h2Stream) fill(h http.Header, head *http2.Head) {
+	values := make([]string, len(head.Fields))
+	for i := range head.Fields {
+		f := &head.Fields[i]
+		name := http2.CanonicalName(f.Name)
+		if !s.keeps(name) {
+			continue
+		}
+		values[i] = f.Value
+		s.markSecret(name, *f)
+		if name == "Trailer" {
+			if values[i] = s.x.keptNames(f.Value); values[i] == "" {
+				continue
+			}
+		}
+		if before, ok := h[name]; ok {
+			h[name] = append(before, values[i])
+			continue
+		}
+		h[name] = values[i : i+1 : i+1]
+	}
+}
+
+// copyBody passes the body on as it arrives. It flushes only before it must wait for more,
+// so that frames that arrive together are sent together.
+func (s *h2Stream) copyBody() *Error {
+	in := lateBuffers.Get().(*lateBuffer)
+	defer in.free()
+	unflushed := true
+	for {
+		if n, end := s.s.Buffered(); n == 0 && !end && unflushed {
+			s.progress.writing.Store(true)
+			err := http.NewResponseController(s.w).Flush()
+			s.progress.wrote()
+			if err != nil && !errors.Is(err, http.ErrNotSupported) {
+				return s.fail(StageClient, err)
+			}
+			unflushed = false
+		}
+		p, err := s.s.ReadLate(in.take)
+		if len(p) > 0 {
+			s.progress.moved.Store(true)
+			s.progress.writing.Store(true)
+			m, werr := s.w.Write(p)
+			s.progress.wrote()
+			s.res.BytesOut += int64(m)
+			if werr != nil {
+				return s.fail(StageClient, werr)
+			}
+			unflushed = true
+		}
+		in.drop()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return s.fail(StageBody, err)
+		}
+	}
+}
+
+func (s *h2Stream) closeUnread() {
+	if s.r.ProtoMajor == 1 && s.body != nil && !s.body.ended.Load() && !s.committed {
+		s.w.Header()["Connection"] = []string{"close"}
+	}
+}

@@ -1,0 +1,159 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// workersAnswer checks that the workers of the view run, and names those that have vanished
+// from it; relaysAnswer does this for relays. Workers that end together have one cause, so all are one finding.
+func workersAnswer(f *Fleet) (found []api.Finding) {
+	var ended, silent []string
+	pinged, reason := 0, ""
+	for _, p := range f.Pings {
+		if p.Role != string(identity.RoleWorker) {
+			continue
+		}
+		pinged++
+		switch {
+		case p.TCP == nil:
+		case refused(p.TCP):
+			ended = append(ended, p.ID)
+		default:
+			silent, reason = append(silent, p.ID), p.TCP.Error()
+		}
+	}
+	asked := plural(pinged, "worker", "workers")
+	if len(ended) > 0 {
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: lowest(ended), Passing: true,
+			Text:   fmt.Sprintf("nothing listens at the addresses of %d of %s asked: %s", len(ended), asked, list(ended)),
+			Cause:  "their processes have ended; the view drops them within seconds, and requests go to the others",
+			Remedy: "start them again" + together(len(ended)),
+			Page:   page("member-down"),
+		})
+	}
+	if len(silent) > 0 {
+		found = append(found, api.Finding{
+			Status: api.Failed, Subject: lowest(silent), Passing: true,
+			Text:   fmt.Sprintf("%d of %s asked do not answer, neither over UDP nor over TCP: %s (%s)", len(silent), asked, list(silent), reason),
+			Cause:  "their processes hang, or their hosts or the network to these are down; the view drops them within seconds",
+			Remedy: fmt.Sprintf("check the process and the host of %s", lowest(silent)) + together(len(silent)),
+			Page:   page("member-down"),
+		})
+	}
+	if n := len(f.FailedWorkers); n > 0 {
+		var gone []string
+		latest := f.FailedWorkers[0].At
+		earliest := latest
+		for _, g := range f.FailedWorkers {
+			gone = append(gone, g.Member.ID)
+			if g.At.After(latest) {
+				latest = g.At
+			}
+			if g.At.Before(earliest) {
+				earliest = g.At
+			}
+		}
+		one := api.Finding{
+			Status: api.Warning, Subject: lowest(gone),
+			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", gone[0], span(f.Now.Sub(latest))),
+			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
+			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", gone[0]),
+			Page:   page("member-down"),
+		}
+		if n > 1 {
+			within := ""
+			if spread := latest.Sub(earliest); spread < togetherIn {
+				within = fmt.Sprintf(" within %s", span(max(spread, time.Second)))
+			}
+			one.Text = fmt.Sprintf("%d workers vanished without leaving%s, the last %s ago: %s", n, within, span(f.Now.Sub(latest)), list(gone))
+			one.Cause = "they crashed, were killed, or cannot be reached; requests go to the other workers"
+			one.Remedy = "start them again, or check their network" + together(n) + "; if they are gone for good, do nothing"
+		}
+		found = append(found, one)
+	}
+	return found
+}
+
+// togetherIn is the time within which failures have probably one cause: detection takes up
+// to this long.
+const togetherIn = 30 * time.Second
+
+// together is the part of a remedy for members that fail at the same time.
+func together(n int) string {
+	if n < 3 {
+		return ""
+	}
+	return "; many at the same time point to a host, a zone, a roll-out or a switch that they share"
+}
+
+func lowest(names []string) string { return slices.Min(names) }
+
+// dead returns the members that do not run any more although they are in the view. What the
+// other checks find about them results from that.
+func (f *Fleet) dead() map[string]bool {
+	out := map[string]bool{}
+	for _, p := range f.Pings {
+		if p.TCP != nil {
+			out[p.ID] = true
+		}
+	}
+	for _, g := range f.FailedWorkers {
+		out[g.Member.ID] = true
+	}
+	return out
+}
+
+func fineWorkersAnswer(f *Fleet) string {
+	pinged := 0
+	for _, p := range f.Pings {
+		if p.Role == string(identity.RoleWorker) {
+			pinged++
+		}
+	}
+	if pinged == 0 {
+		return "no worker to ask"
+	}
+	return fmt.Sprintf("%s asked: all run", plural(pinged, "worker", "workers"))
+}
+
+// mostAlike is how many findings of one check with the same cause are reported one by one.
+const mostAlike = 2
+
+// grouped returns the findings of one check with those of the same cause and status beyond
+// the first as one, so that a fault of many members fits a screen.
+func grouped(found []api.Finding) (out []api.Finding) {
+	type kind struct {
+		status api.Status
+		cause  string
+	}
+	of := map[kind][]api.Finding{}
+	for _, one := range found {
+		k := kind{one.Status, one.Cause}
+		of[k] = append(of[k], one)
+	}
+	for _, one := range found {
+		k := kind{one.Status, one.Cause}
+		same := of[k]
+		switch {
+		case len(same) == 0: // reported with the first of them
+			continue
+		case len(same) <= mostAlike:
+			out = append(out, one)
+			continue
+		}
+		var subjects []string
+		for _, other := range same[1:] {
+			subjects = append(subjects, other.Subject)
+		}
+		one.Text += fmt.Sprintf("; the same for %d more: %s", len(subjects), list(slices.Compact(subjects)))
+		out = append(out, one)
+		of[k] = nil
+	}
+	return out
+}

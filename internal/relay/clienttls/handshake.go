@@ -1,0 +1,148 @@
+package clienttls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// The reasons for which a handshake fails.
+const (
+	reasonHandshake   = "handshake"         // broken TLS, or no version or algorithm in common
+	reasonClosed      = "closed"            // the client went away
+	reasonTimeout     = "timeout"           // the connection was closed meanwhile
+	reasonClearText   = "clear_text"        // HTTP without TLS
+	reasonNone        = "no_certificate"    // a client certificate is required
+	reasonAuthority   = "unknown_authority" // of the client certificate
+	reasonExpired     = "expired"           // the client certificate, or it is not valid yet
+	reasonUnnamed     = "unnamed"           // the client certificate has no name that can be used
+	reasonNotClient   = "not_a_client"      // a certificate of the fleet that is none of a client here
+	reasonCertificate = "certificate"       // the client certificate has another fault
+)
+
+// Reasons lists the reasons for which a handshake fails, for metrics.
+func Reasons() []string {
+	return []string{reasonHandshake, reasonClosed, reasonTimeout, reasonClearText, reasonNone, reasonAuthority, reasonExpired, reasonUnnamed, reasonNotClient, reasonCertificate}
+}
+
+// Reason returns why a handshake failed.
+func Reason(err error) string {
+	var (
+		clear   tls.RecordHeaderError
+		verify  *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+		claims  *identity.RefusalError
+	)
+	switch {
+	case errors.Is(err, errUnnamed):
+		return reasonUnnamed
+	case errors.As(err, &claims):
+		return reasonNotClient
+	case errors.As(err, &verify):
+		switch {
+		case errors.As(verify.Err, &unknown):
+			return reasonAuthority
+		case errors.As(verify.Err, &invalid) && invalid.Reason == x509.Expired:
+			return reasonExpired
+		}
+		return reasonCertificate
+	case errors.As(err, &clear):
+		if isHTTP(clear.RecordHeader) {
+			return reasonClearText
+		}
+		return reasonHandshake
+	case strings.Contains(err.Error(), "client didn't provide a certificate"): // crypto/tls has no type for it
+		return reasonNone
+	case errors.Is(err, net.ErrClosed):
+		return reasonTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return reasonClosed
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op != "remote error" { // the socket, and not an alert
+		return reasonClosed
+	}
+	return reasonHandshake
+}
+
+// isHTTP reports whether a client speaks HTTP without TLS.
+func isHTTP(header [5]byte) bool {
+	switch string(header[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO", "CONNE", "TRACE", "PRI *":
+		return true
+	}
+	return false
+}
+
+// clearTextAnswer is the answer to a client that speaks HTTP without TLS.
+const clearTextAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
+	`{"error":"this address needs TLS: use https","code":"bad_request"}` + "\n"
+
+// Handshake begins TLS as the server on a connection, as the Site with this index describes.
+// If it fails, the caller closes the connection.
+func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
+	config := c.current.Load().sites[site]
+	below := &ending{Conn: nc, ended: c.metrics.ended.Inc}
+	secured := tls.Server(below, config)
+	// The context ends no handshake: the caller closes the connection instead.
+	if err := secured.HandshakeContext(context.Background()); err != nil {
+		if Reason(err) == reasonClearText {
+			_, _ = io.WriteString(nc, clearTextAnswer) // the client may be gone
+		}
+		return nil, fmt.Errorf("no TLS handshake: %w", err)
+	}
+	state := secured.ConnectionState()
+	c.metrics.handshakes.WithLabelValues(tls.VersionName(state.Version)).Inc()
+	if len(state.VerifiedChains) > 0 {
+		below.at(validUntil(state.VerifiedChains))
+	}
+	return secured, nil
+}
+
+// ending is a connection below TLS that ends when the certificate of the client does. It is
+// not above TLS because closing it sends no alert, which an unresponsive client could delay.
+type ending struct {
+	net.Conn
+	ended func() // counts
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	closed bool
+}
+
+// at ends the connection at that time.
+func (e *ending) at(end time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	e.timer = time.AfterFunc(time.Until(end), func() {
+		e.ended()
+		_ = e.Close() // it may already be closed
+	})
+}
+
+// NetConn returns the connection below.
+func (e *ending) NetConn() net.Conn { return e.Conn }
+
+// Close also stops the timer.
+func (e *ending) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.mu.Unlock()
+	return e.Conn.Close()
+}

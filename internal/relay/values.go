@@ -1,0 +1,133 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/internal/settings"
+)
+
+// planSettings are the settings that plan-version covers.
+var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}
+
+// following is whether something applies, or depends on the fleet.
+type following string
+
+const (
+	followAuto following = "auto"
+	followYes  following = "true"
+	followNo   following = "false"
+)
+
+var followings = settings.Kind[following]{
+	Name: "string", Want: "auto, true or false", Values: []string{string(followAuto), string(followYes), string(followNo)},
+	Parse: func(text string) (following, error) {
+		f := following(strings.TrimSpace(text))
+		if f != followAuto && f != followYes && f != followNo {
+			return "", errors.New("neither auto nor true nor false")
+		}
+		return f, nil
+	},
+	Format: func(f following) string { return string(f) },
+}
+
+var planVersions = settings.Kind[uint64]{
+	Name: "int", Want: fmt.Sprintf("a whole number, 0 to %d", uint64(routing.MaxPlanVersion)),
+	Parse: func(text string) (uint64, error) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil || n > routing.MaxPlanVersion {
+			return 0, errors.New("no version")
+		}
+		return n, nil
+	},
+	Format: func(n uint64) string { return strconv.FormatUint(n, 10) },
+}
+
+// parseSkips parses --skip-relay: relays by service.
+func parseSkips(items []string) (map[string][]string, []settings.Problem) {
+	skips := map[string][]string{}
+	var problems []settings.Problem
+	for _, text := range items {
+		service, relay, ok := strings.Cut(text, "=")
+		if !ok || relay == "" || affinity.ValidateService(service) != nil {
+			problems = append(problems, settings.Problem{Setting: "skip-relay", Value: text, Reason: "not a service and a relay", Allowed: "SERVICE=RELAY"})
+			continue
+		}
+		skips[service] = append(skips[service], relay)
+	}
+	return skips, problems
+}
+
+// attemptTime is how long one attempt may take: a duration, or a percentage of the time of
+// the request. Zero means no separate limit.
+type attemptTime struct {
+	fixed   time.Duration
+	percent int
+}
+
+// of returns the time for this time of a request.
+func (a attemptTime) of(request time.Duration) time.Duration {
+	if a.percent > 0 {
+		return time.Duration(float64(request) * float64(a.percent) / 100)
+	}
+	return a.fixed
+}
+
+// relayCounts reads how many relays serve a service; 0 is the automatic number.
+var relayCounts = settings.Kind[int]{
+	Name: "int", Want: leastRelays, Pattern: `^\s*(auto|[-+]?[0-9]+)\s*$`,
+	Parse: func(text string) (int, error) {
+		if text = strings.TrimSpace(text); text == autoCount {
+			return 0, nil
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < affinity.LeastPeersPerWorker {
+			return 0, errors.New("not " + leastRelays + ": a worker with fewer relays does not survive the loss of one while another restarts")
+		}
+		return n, nil
+	},
+	Format: formatCount,
+}
+
+const autoCount = "auto"
+
+// leastRelays describes the numbers of relays that serve a service.
+var leastRelays = fmt.Sprintf("auto, or a whole number of %d or more", affinity.LeastPeersPerWorker)
+
+func formatCount(n int) string {
+	if n == 0 {
+		return autoCount
+	}
+	return strconv.Itoa(n)
+}
+
+var attemptTimes = settings.Kind[attemptTime]{
+	Name: "time", Want: "a duration such as 500ms or 10s, or a percentage of request-timeout such as 33%; 0 for no limit",
+	Pattern: settings.DurationPattern + `|^\s*[0-9]+%\s*$`,
+	Parse: func(text string) (attemptTime, error) {
+		text = strings.TrimSpace(text)
+		if digits, ok := strings.CutSuffix(text, "%"); ok {
+			n, err := strconv.Atoi(digits)
+			if err != nil || n < 1 || n > 100 {
+				return attemptTime{}, errors.New("not from 1% to 100%")
+			}
+			return attemptTime{percent: n}, nil
+		}
+		fixed, err := time.ParseDuration(text)
+		if err != nil || fixed < 0 {
+			return attemptTime{}, errors.New("neither a duration nor a percentage")
+		}
+		return attemptTime{fixed: fixed}, nil
+	},
+	Format: func(a attemptTime) string {
+		if a.percent > 0 {
+			return strconv.Itoa(a.percent) + "%"
+		}
+		return a.fixed.String()
+	},
+}

@@ -1,0 +1,38 @@
+package relaypool
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/selection"
+)
+
+// Some failures are the fault of no peer: a pool that gave up a place for them would move all
+// the time, and lose warm connections for nothing.
+func TestBackgroundFailuresCostNoPeerItsPlace(t *testing.T) {
+	for _, every := range []time.Duration{2 * time.Second, 600 * time.Millisecond, 300 * time.Millisecond, 20 * time.Millisecond} {
+		r := newRig(t, config()).update(relays(8))
+		rng := rand.New(rand.NewPCG(5, 6))
+		requests := 40_000
+		for range requests {
+			tk := r.request(Request{})
+			outcome := selection.Success
+			if rng.Float64() < 0.01 {
+				outcome = selection.Failure
+			}
+			r.wait(every)
+			r.end(tk, outcome, time.Millisecond)
+		}
+		lost := 0
+		for _, e := range r.events {
+			if e.Kind == Evicted && (e.Reason == ErrorRate || e.Reason == ConsecutiveFailures) {
+				lost++
+			}
+		}
+		t.Logf("%d places lost in %d requests, one every %v", lost, requests, every)
+		if lost > 0 {
+			t.Errorf("%d places lost to 1 %% of background failures in %d requests, one every %v", lost, requests, every)
+		}
+	}
+}

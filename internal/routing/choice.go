@@ -1,0 +1,297 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/selection"
+)
+
+// ChoiceConfig describes a Choice.
+type ChoiceConfig struct {
+	// Spec is the strategy; p2c means the service's own balancer.
+	Spec strategy.Spec
+	// Origin is where Spec comes from. Default: api.FromDefault.
+	Origin api.Origin
+	// Service is the name for the log.
+	Service string
+	// Now returns the current selection.Instant. Required for slots.
+	Now func() selection.Instant
+	// Stale is called for each endpoint that slots skipped because it had not been seen
+	// recently. It must not block. Default: not called.
+	Stale func(advertise.Endpoint)
+	// Dial connects for closest and farthest. Default: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Logger and Metrics are passed to strategy.Config.
+	Logger  *slog.Logger
+	Metrics *strategy.Metrics
+}
+
+// Choice picks the endpoints of a service. All methods may be called from any goroutine.
+type Choice struct {
+	// Spec is the strategy, Origin where it comes from.
+	Spec   strategy.Spec
+	Origin api.Origin
+
+	strategy *strategy.Strategy // nil: the balancer picks
+	// preferred are the IDs of the preferred nodes in the range, if the strategy measures:
+	// until it has measured, they are used in this order.
+	preferred atomic.Pointer[[]string]
+	now       func() selection.Instant
+	// evicted are the IDs that the balancer had evicted at its last refresh; nil if there
+	// are none.
+	evicted atomic.Pointer[[]string]
+}
+
+// NewChoice checks the configuration. It starts nothing.
+func NewChoice(cfg ChoiceConfig) (*Choice, error) {
+	if cfg.Spec.Name == "" {
+		cfg.Spec.Name = strategy.P2C
+	}
+	if cfg.Origin == "" {
+		cfg.Origin = api.FromDefault
+	}
+	c := &Choice{Spec: cfg.Spec, Origin: cfg.Origin, now: cfg.Now}
+	if c.Spec.Name == strategy.P2C {
+		return c, cfg.Spec.Validate()
+	}
+	if cfg.Now == nil && cfg.Spec.Name == strategy.Slots {
+		return nil, errors.New("routing: strategy slots needs ChoiceConfig.Now: it asks when an endpoint was seen last")
+	}
+	of := strategy.Config{Spec: cfg.Spec, Service: cfg.Service, Dial: cfg.Dial, Logger: cfg.Logger, Metrics: cfg.Metrics}
+	if cfg.Stale != nil {
+		of.Stale = func(e *strategy.Endpoint) {
+			if t, ok := e.Value.(*Target); ok && t.Endpoint != nil {
+				cfg.Stale(*t.Endpoint)
+			}
+		}
+	}
+	var err error
+	if c.strategy, err = strategy.New(of); err != nil {
+		return nil, fmt.Errorf("routing: service %s: %w", cfg.Service, err)
+	}
+	return c, nil
+}
+
+// needsWholeRange reports whether the strategy needs the whole range on every relay to give the
+// same result on all: strategies by the request's key, by preference or by distance. The
+// others can draw from any sample.
+func needsWholeRange(name string) bool {
+	switch name {
+	case strategy.P2C, strategy.Random, strategy.Slots:
+		return false
+	}
+	return true
+}
+
+// UsesKey reports whether the strategy uses a request's key.
+func (c *Choice) UsesKey() bool {
+	return c.Spec.Name == strategy.Stable || c.Spec.Name == strategy.StableSHA256
+}
+
+// UnknownPreferred returns the preferred nodes that the range lacks.
+func (c *Choice) UnknownPreferred() []string {
+	if c.strategy == nil {
+		return nil
+	}
+	return c.strategy.UnknownPreferred()
+}
+
+// measures reports whether Run has work to do.
+func (c *Choice) measures() bool {
+	return c.Spec.Name == strategy.Closest || c.Spec.Name == strategy.Farthest
+}
+
+// Run measures distances until ctx ends, if the strategy uses them.
+func (c *Choice) Run(ctx context.Context) error {
+	if !c.measures() {
+		return nil
+	}
+	return c.strategy.Run(ctx)
+}
+
+// update sets the range of a new route.
+func (c *Choice) update(b *selection.Balancer[*Target], targets []*Target) error {
+	if c.strategy == nil {
+		return nil
+	}
+	if drawn := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.Weight == 0 }); len(drawn) > 0 && !needsWholeRange(c.Spec.Name) {
+		targets = drawn // the others are warm standbys of other groups
+	}
+	endpoints := make([]strategy.Endpoint, len(targets))
+	for i, t := range targets {
+		endpoints[i] = strategy.Endpoint{ID: t.ID, Node: t.Node, Address: t.Address, Weight: t.Weight, Value: t, Signals: c.signals(b, t)}
+		if t.Endpoint != nil {
+			// The offer's own weight and not this relay's share: relays with a strategy by key
+			// must agree.
+			endpoints[i].Weight, endpoints[i].Version = float64(max(t.Endpoint.Weight, 1)), t.Endpoint.Version
+		}
+	}
+	if err := c.strategy.Update(endpoints); err != nil {
+		return err
+	}
+	var preferred []string
+	if c.measures() {
+		for _, node := range c.Spec.Preferred {
+			for _, e := range endpoints {
+				if e.Node == node {
+					preferred = append(preferred, e.ID)
+				}
+			}
+		}
+	}
+	c.preferred.Store(&preferred)
+	return nil
+}
+
+// refresh records the endpoints that the balancer has evicted. Endpoints that may be tried
+// again are not among them; Usable is asked for each of these.
+func (c *Choice) refresh(b *selection.Balancer[*Target], now selection.Instant) {
+	if c.strategy == nil {
+		return
+	}
+	var out []string
+	for _, s := range b.Stats(now) {
+		if s.State == selection.Evicted {
+			out = append(out, s.ID)
+		}
+	}
+	before := c.evicted.Load()
+	switch {
+	case len(out) == 0 && before == nil, before != nil && slices.Equal(*before, out):
+	case len(out) == 0:
+		c.evicted.Store(nil)
+	default:
+		c.evicted.Store(&out)
+	}
+}
+
+// signals are the values of an endpoint that slots reads between two updates.
+type signals struct {
+	balancer *selection.Balancer[*Target]
+	target   *Target
+	now      func() selection.Instant
+}
+
+func (c *Choice) signals(b *selection.Balancer[*Target], t *Target) strategy.Signals {
+	switch {
+	case c.Spec.Name == strategy.Slots:
+		return &signals{b, t, c.now}
+	case c.Spec.Name == strategy.Stable && c.Spec.Bound > 0:
+		return &ownLoad{b.InFlight(t.ID)}
+	}
+	return nil
+}
+
+// ownLoad is the load for the bound of stable: this relay's requests in flight. The load
+// that a worker reports for all relays cannot be used, because there is no sum to compare
+// it with.
+type ownLoad struct{ inFlight selection.InFlight }
+
+func (o *ownLoad) Load() (slots int, known bool) { return o.inFlight.Count(), true }
+
+// Seen is not used.
+func (*ownLoad) Seen() (at selection.Instant, known bool) { return 0, false }
+
+// Load returns the worker's own count if it reports one, else this relay's.
+func (s *signals) Load() (slots int, known bool) {
+	load, _ := s.balancer.Load(s.target.ID, s.now())
+	return int(math.Round(load)), true
+}
+
+// Seen returns now for an endpoint without waiting requests: membership proves that its
+// worker is alive, otherwise it would not be in the range. For an endpoint on which
+// requests wait, Seen returns when it last answered one.
+func (s *signals) Seen() (at selection.Instant, known bool) {
+	if e := s.target.Endpoint; e != nil && e.Unreachable {
+		return 0, false
+	}
+	now := s.now()
+	if silence := s.balancer.Silence(s.target.ID, now); silence > 0 {
+		return now - selection.Instant(silence), true
+	}
+	return math.MaxInt64, true
+}
+
+// advertised returns the strategy that wins among the advertised ones. ok is false if the
+// relay's setting wins.
+func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec strategy.Spec, ok bool) {
+	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
+		if !slices.Contains(of.advertised, text) {
+			c.problems.WithLabelValues(problemInvalid).Inc()
+			c.logger.Warn("the strategy that a service advertises is not used: it is invalid", "service", service, "selection", text, "err", votes.invalid[text])
+		}
+	}
+	ranked := Ranked(votes.Selections)
+	said := append(slices.Sorted(maps.Keys(votes.invalid)), slices.Sorted(maps.Keys(votes.Selections))...)
+	if len(ranked) > 1 && !slices.Equal(said, of.advertised) {
+		c.problems.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different strategies; most of them decide", "service", service,
+			"used", cmp.Or(ranked[0], "the relay's setting"), "advertised", strings.Join(ranked, " "))
+	}
+	of.advertised = said
+	if won := winner(votes.Selections); won != "" {
+		spec, err := strategy.Parse(won) // cannot fail: the text comes from Spec.String
+		return spec, err == nil
+	}
+	return strategy.Spec{}, false
+}
+
+// cookieOf returns another service to which the settings give a cookie of this name. On one
+// host the cookies of two services would replace each other, and the operator has decided.
+func (c *choosing) cookieOf(name, service string) string {
+	if _, own := c.cfg.SessionCookies[service]; own || name == "" {
+		return ""
+	}
+	for _, other := range slices.Sorted(maps.Keys(c.cfg.SessionCookies)) {
+		if c.cfg.SessionCookies[other] == name {
+			return other
+		}
+	}
+	return ""
+}
+
+// policy returns the policy that wins among the advertised ones, field by field. It logs
+// what is invalid and where workers differ, once for each change.
+func (c *choosing) policy(service string, of *chosen, votes Votes) advertise.Policy {
+	won := votes.policy()
+	var invalid, differing []string
+	for _, text := range slices.Sorted(maps.Keys(votes.invalidPolicies)) {
+		invalid = append(invalid, votes.invalidPolicies[text].Error())
+	}
+	if of := c.cookieOf(won.SessionCookie, service); of != "" {
+		invalid = append(invalid, fmt.Sprintf("session-cookie %q: --session-cookie gives the name to %s", won.SessionCookie, of))
+		won.SessionCookie = ""
+	}
+	for _, key := range advertise.PolicyKeys() {
+		if ranked := RankedPolicies(votes.Policies[key]); len(ranked) > 1 {
+			for i, value := range ranked {
+				ranked[i] = cmp.Or(value, "none")
+			}
+			differing = append(differing, key+" "+strings.Join(ranked, " "))
+		}
+	}
+	if len(invalid) > 0 && !slices.Equal(invalid, of.invalid) {
+		c.policies.WithLabelValues(problemInvalid).Inc()
+		c.logger.Warn("parts of the policy that a service advertises are not used", "service", service, "err", strings.Join(invalid, "; "))
+	}
+	if len(differing) > 0 && !slices.Equal(differing, of.differing) {
+		c.policies.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different policies; most of them decide", "service", service,
+			"used", cmp.Or(won.String(), "the relay's settings"), "advertised", strings.Join(differing, "; "))
+	}
+	of.invalid, of.differing = invalid, differing
+	return won
+}

@@ -1,0 +1,171 @@
+package routing
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/strategy"
+)
+
+// ChoosingConfig holds the strategies with which endpoints are picked.
+type ChoosingConfig struct {
+	// Strategies have precedence over what their services advertise; the one under "" is for
+	// all other services that advertise none. Default: p2c.
+	Strategies map[string]strategy.Spec
+	// SessionCookies are cookie names by service, empty for none. They have precedence over
+	// what a service advertises. Every relay is connected to every worker of a service with a
+	// cookie, so that each relay can use the endpoint that a cookie names.
+	SessionCookies map[string]string
+	// Stale is called for endpoints that were not seen recently. It must not block. Default:
+	// not called.
+	Stale func(advertise.Endpoint)
+}
+
+// SessionCookie returns the name of the cookie of a service whose workers advertise this
+// policy, empty if it has none, and where that comes from.
+func (c *ChoosingConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin api.Origin) {
+	if name, set := c.SessionCookies[service]; set {
+		return name, api.FromServiceSetting
+	}
+	if advertised.SessionCookie != "" {
+		return advertised.SessionCookie, api.FromAdvertisement
+	}
+	return "", api.FromDefault
+}
+
+// Reasons of ringway_relay_selection_problems_total.
+const (
+	problemInvalid      = "invalid"
+	problemDisagreement = "disagreement"
+	problemUnknown      = "unknown_preferred"
+)
+
+// choosing decides on the strategy of every service. Only the router's goroutine calls it.
+type choosing struct {
+	cfg      ChoosingConfig
+	logger   *slog.Logger
+	metrics  *strategy.Metrics
+	problems *prometheus.CounterVec
+	policies *prometheus.CounterVec // problems of policies
+
+	ctx     context.Context // the context of Run: background measurements end with it
+	running sync.WaitGroup
+}
+
+func newChoosing(cfg Config) (*choosing, error) {
+	metrics, err := strategy.NewMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	c := &choosing{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c.problems = metric.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
+	metric.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
+	c.policies = metric.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
+	metric.StartAtZero(c.policies, problemInvalid, problemDisagreement)
+	return c, nil
+}
+
+// start lets strategies measure until ctx ends; the returned function waits for them.
+func (c *choosing) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.ctx = ctx
+	return func() { cancel(); c.running.Wait() }
+}
+
+// chosen is the state of the choice of one service.
+type chosen struct {
+	stop    func() // ends the measurements of the current choice
+	decided bool   // there was a choice before the current one
+
+	// What was already logged, so that it is logged only once.
+	advertised []string // the last differing advertised strategies
+	unknown    []string // preferred nodes
+	invalid    []string // parts of policies
+	differing  []string // values of policies
+}
+
+// decide returns the strategy of a service by precedence: the relay's setting for the
+// service, the strategy that most of its workers advertise, the relay's setting for all.
+func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, api.Origin) {
+	if spec, ok := c.cfg.Strategies[s.Name]; ok {
+		return spec, api.FromServiceSetting
+	}
+	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
+	if now := s.Choice(); !ready && now.Origin == api.FromAdvertisement {
+		return now.Spec, now.Origin // no ready worker is left that could advertise another one
+	}
+	if spec, ok := c.advertised(s.Name, of, votes); ok {
+		return spec, api.FromAdvertisement
+	}
+	if spec, ok := c.cfg.Strategies[""]; ok {
+		return spec, api.FromSetting
+	}
+	return strategy.Default(strategy.P2C), api.FromDefault
+}
+
+// apply sets the strategy of a service unless the service already uses it.
+func (r *Router) apply(s *Service, spec strategy.Spec, origin api.Origin) error {
+	c, of, now := r.choosing, &r.plans[s.Name].chosen, s.Choice()
+	if now.Origin == origin && now.Spec.String() == spec.String() {
+		of.decided = true
+		return nil
+	}
+	next, err := NewChoice(ChoiceConfig{
+		Spec: spec, Origin: origin, Service: s.Name, Now: r.now, Stale: c.cfg.Stale, Logger: c.logger, Metrics: c.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.SetChoice(next); err != nil {
+		return err
+	}
+	of.end()
+	of.unknown = nil
+	if next.measures() {
+		ctx, cancel := context.WithCancel(c.ctx)
+		of.stop = cancel
+		c.running.Go(func() { _ = next.Run(ctx) }) // it fails only if it is called twice
+	}
+	level := slog.LevelInfo
+	if !of.decided { // with thousands of services, these lines would fill the log of a start
+		level = slog.LevelDebug
+	}
+	of.decided = true
+	c.logger.Log(c.ctx, level, "strategy of a service", "service", s.Name, "selection", spec.String(), "origin", string(origin))
+	return nil
+}
+
+// end stops the background work of the current choice.
+func (of *chosen) end() {
+	if of.stop != nil {
+		of.stop()
+		of.stop = nil
+	}
+}
+
+// logUnknown warns of preferred nodes that a service lacks, since a misspelt name cannot
+// be distinguished from a node that is down. It warns when the set changes.
+func (c *choosing) logUnknown(s *Service, of *chosen) {
+	choice := s.Choice()
+	if len(choice.Spec.Preferred) == 0 {
+		return
+	}
+	unknown := choice.UnknownPreferred()
+	if slices.Equal(unknown, of.unknown) {
+		return
+	}
+	of.unknown = unknown
+	if len(unknown) > 0 {
+		c.problems.WithLabelValues(problemUnknown).Inc()
+		c.logger.Warn("preferred nodes do not offer the service: they may be down, or their names misspelt",
+			"service", s.Name, "selection", choice.Spec.String(), "unknown", strings.Join(unknown, ","))
+	}
+}

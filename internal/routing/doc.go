@@ -1,0 +1,44 @@
+// Package routing keeps, for every service, the data that a request needs: whether this
+// relay is affine to the service, the endpoints of its range with their weights and warm
+// connections, and otherwise the relays to forward to.
+//
+// Promise: Service is one atomic load and one map lookup; its result stays usable while
+// membership and catalogue change. Statistics and connections survive every change that
+// does not concern them. A change of one service recomputes only that service.
+//
+//	advertise.View ─► Router.Run: plan ─┬─► range  ─► balancer     (affine)
+//	  at most every         with who    │      └─ links: internal/peering decides
+//	  100 ms              just vanished │         what to open and when to close
+//	                                    └─► relays ─► sticky pool  (forwarding)
+//	                                           └─ a Hop for each relay chosen
+//
+//	links and Hops hold the pools of connections, one for each address and identity,
+//	which the last release closes.
+//
+// The Choice of a service picks its endpoints: the balancer itself, or a strategy of
+// internal/strategy. The balancer then excludes the endpoints that it has evicted.
+// Every request begins and ends at the balancer, even if a strategy picked.
+//
+//	Service.Pick ─► p2c: balancer draws ─────────────────────┬─► ticket
+//	             └► else: strategy names one ─► usable? ─► take ┘
+//	                          ▲                    │ no: the next
+//	                          └────────────────────┘
+//
+// Relays state their traffic where it is unequal (see demand). A statement plans the services
+// that it concerns anew, with the same connections and other weights.
+//
+// A program that carries its requests itself sets PickOnly: targets then have no connections.
+//
+// A service takes TCP sessions if most of its endpoints do; the others are left out.
+//
+// Rules: Run is the only writer. It creates the pool of a worker's connections before it
+// publishes a route, and closes the pool only when no route has needed it for the drain
+// delay, so a request with an old route finds its connection. A service whose route cannot be
+// computed, even because of a panic, keeps its last route. The connection to a relay
+// has one Hop for each service that uses it, and requests in flight keep their Hop open.
+// Package internal/relaypool chooses these relays, three
+// primaries and two backups for each service; it runs on its own goroutines, which Run
+// waits for. The path of a request to a worker takes no lock, the path to a relay takes
+// one for a few instructions. Relays and secured endpoints are dialled over mutual TLS
+// and must prove their identity; a secured endpoint is never reached in clear text.
+package routing

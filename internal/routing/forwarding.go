@@ -1,0 +1,267 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/membership"
+)
+
+// Relays picks among the relays that a service is forwarded to, and keeps connections to a
+// few of them.
+type Relays = relaypool.Pool[*Hop]
+
+// forwarding has a pool for every service that this relay forwards. The relays differ from
+// service to service; all services share the connections to one relay.
+type forwarding struct {
+	cfg     relaypool.Config
+	metrics *relaypool.Metrics
+	logger  *slog.Logger
+	lines   *loglimit.Limiter
+	pools   *pools
+
+	mu   sync.Mutex                    // guards hops; never held during calls of others
+	hops map[poolKey]map[*Hop]struct{} // connected ones
+
+	// Used only by Run.
+	ctx     context.Context // the context of Run: the pools end with it
+	running sync.WaitGroup
+}
+
+// newForwarding uses relaypool.DefaultConfig unless cfg.Forwarding is set.
+func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwarding, error) {
+	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, lines: lines, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
+	if f.cfg.Primaries == 0 {
+		f.cfg = relaypool.DefaultConfig()
+	}
+	f.cfg.Selector, f.cfg.Datacenter, f.cfg.Region = cfg.Self, cfg.Datacenter, cfg.Region
+	f.cfg.Streams = math.MaxInt32 // upstream opens as many connections as the streams need
+	if err := f.cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("routing: relays to forward to: %w", err)
+	}
+	var err error
+	if f.metrics, err = relaypool.NewMetrics(cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("routing: register metrics: %w", err)
+	}
+	links := metric.With(nil).GaugeFunc("ringway_relay_forward_links", "Relays that this relay is connected to, to forward requests.", func() float64 { return float64(f.connected()) })
+	if err := cfg.Registerer.Register(links); err != nil {
+		return nil, fmt.Errorf("routing: register metrics: %w", err)
+	}
+	return f, nil
+}
+
+// start lets pools run until the returned function is called, which waits for them.
+func (f *forwarding) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	f.ctx = ctx
+	return func() { cancel(); f.running.Wait() }
+}
+
+// relaysOf is the pool of one service.
+type relaysOf struct {
+	pool *Relays
+	stop context.CancelFunc
+	tier int // the MinPeersPerTier of the pool
+}
+
+// setRelays sets the relays that a service is forwarded to; an empty list ends forwarding.
+// Requests that still hold the pool of a service without relays then get the error that
+// the pool is closed.
+func (f *forwarding) setRelays(s *Service, relays []relaypool.Peer) error {
+	now := s.relays.Load()
+	switch {
+	case len(relays) == 0:
+		if now != nil {
+			s.relays.Store(nil)
+			now.stop()
+		}
+		return nil
+	case now != nil && now.tier == f.cfg.MinPeersPerTier:
+		return now.pool.Update(relays)
+	}
+	p, err := relaypool.New(f.cfg, f.connect, relaypool.Observer{Metrics: f.metrics, OnEvent: func(e relaypool.Event) { f.logEvent(s.Name, e) }})
+	if err != nil {
+		return err
+	}
+	if err := p.Update(relays); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(f.ctx)
+	f.running.Go(func() { _ = p.Run(ctx) }) // it fails only if it is called twice
+	s.relays.Store(&relaysOf{p, stop, f.cfg.MinPeersPerTier})
+	if now != nil { // a request that still holds it reads the pool again
+		now.stop()
+	}
+	return nil
+}
+
+// publish publishes a route and its relays: the relays first if requests are to go to
+// them, last if no more requests are.
+func (r *Router) publish(s *Service, next *Route) error {
+	relays := next.Forward
+	if next.Unreachable > 0 {
+		relays = next.Elsewhere
+	}
+	if len(relays) > 0 && !r.cfg.PickOnly {
+		if err := r.forwarding.setRelays(s, relays); err != nil {
+			return err
+		}
+	}
+	if err := s.SetRoute(next, r.now()); err != nil {
+		return err
+	}
+	if len(relays) == 0 {
+		return r.forwarding.setRelays(s, nil)
+	}
+	return nil
+}
+
+// logEvent logs an event of a relay. With thousands of services only evictions are logged
+// above debug, as few as lines allows: all of them lose a relay at the same time.
+func (f *forwarding) logEvent(service string, e relaypool.Event) {
+	level := slog.LevelDebug
+	if e.Kind == relaypool.Evicted {
+		level = slog.LevelInfo
+		if slices.Contains([]relaypool.Reason{relaypool.ErrorRate, relaypool.ConsecutiveFailures, relaypool.Latency}, e.Reason) {
+			level = slog.LevelWarn
+		}
+	}
+	if !f.logger.Enabled(f.ctx, level) {
+		return
+	}
+	attrs := []any{"service", service, "relay", e.Peer, "role", e.Role.String(), "reason", string(e.Reason), "detail", e.Detail}
+	if e.Err != nil {
+		attrs = append(attrs, "err", e.Err)
+	}
+	message := "relay to forward to: " + e.Kind.String()
+	if level == slog.LevelDebug {
+		f.logger.Log(f.ctx, level, message, attrs...)
+		return
+	}
+	f.lines.Log(level, message, attrs...)
+}
+
+// peers returns the relays of a plan that requests can be forwarded to.
+func (r *Router) peers(affine []string) (out []relaypool.Peer) {
+	for _, id := range affine {
+		// Not from the snapshot: while it is degraded, relays that failed stay.
+		i, found := slices.BinarySearchFunc(r.fleet.relays, id, func(m membership.Member, id string) int { return strings.Compare(m.ID, id) })
+		if !found || r.fleet.relays[i].ForwardAddr == "" {
+			continue // vanished, with its place kept
+		}
+		m := r.fleet.relays[i]
+		out = append(out, relaypool.Peer{ID: m.ID, Address: m.ForwardAddr, Instance: strconv.FormatUint(m.Epoch, 10), Datacenter: m.Datacenter, Region: m.Region})
+	}
+	return out
+}
+
+// forwardingTried reports whether every forwarded service is connected to a relay, or has
+// tried all of them.
+func (r *Router) forwardingTried() bool {
+	for _, s := range *r.services.Load() {
+		if relays := s.Relays(); relays != nil && !relays.Tried() {
+			return false
+		}
+	}
+	return true
+}
+
+// Hop is the hold of one service on the connections to a relay.
+type Hop struct {
+	// Target is the relay. Its pools own the connections.
+	Target *Target
+
+	of   *forwarding
+	lost func(error)
+}
+
+// connect is the function with which the pools of services open connections. Connections for
+// upgrades are opened when they are needed.
+func (f *forwarding) connect(ctx context.Context, relay relaypool.Peer, lost func(error)) (_ *Hop, err error) {
+	key := relayKey(relay.Address, advertise.H2C, relay.ID)
+	h := &Hop{of: f, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
+	if h.Target.Pool, err = f.pools.hold(key); err != nil {
+		return nil, err
+	}
+	if h.Target.Upgrades, err = f.pools.hold(key.forUpgrades()); err != nil {
+		f.pools.release(key)
+		return nil, err
+	}
+	if err := h.Target.Pool.Warm(ctx); err != nil {
+		_ = h.Close() // it cannot fail
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hops[key] == nil {
+		f.hops[key] = map[*Hop]struct{}{}
+	}
+	f.hops[key][h] = struct{}{}
+	return h, nil
+}
+
+// Close releases the hold. The pool of the service calls it when no request of the service is
+// in flight on the hop any more; the last hold closes the connections.
+func (h *Hop) Close() error {
+	f, key := h.of, h.Target.key
+	f.mu.Lock()
+	delete(f.hops[key], h)
+	if len(f.hops[key]) == 0 {
+		delete(f.hops, key)
+	}
+	f.mu.Unlock()
+	f.pools.release(key)
+	f.pools.release(key.forUpgrades())
+	return nil
+}
+
+// Failed is called when a request to the relay has failed. If no connection is left, all
+// hops to the relay are notified, so that their requests need not fail as well.
+func (h *Hop) Failed(err error) {
+	if h.Target.Pool.Stats().Open == 0 {
+		h.of.lose(h.Target.key, err)
+	}
+}
+
+// lose reports to all hops to a relay that no connection is open.
+func (f *forwarding) lose(key poolKey, err error) {
+	f.mu.Lock()
+	hops := slices.Collect(maps.Keys(f.hops[key]))
+	f.mu.Unlock()
+	for _, h := range hops {
+		h.lost(err)
+	}
+}
+
+var errNoneOpen = errors.New("no connection is open any more")
+
+// audit finds the relays whose last connection ended without a request on it.
+func (f *forwarding) audit() {
+	f.mu.Lock()
+	keys := slices.Collect(maps.Keys(f.hops))
+	f.mu.Unlock()
+	for _, key := range keys {
+		if p := f.pools.get(key); p != nil && p.Stats().Open == 0 {
+			f.lose(key, errNoneOpen)
+		}
+	}
+}
+
+// connected returns how many relays a hop is connected to.
+func (f *forwarding) connected() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.hops)
+}

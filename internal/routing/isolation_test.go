@@ -1,0 +1,66 @@
+package routing_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// faulty is a log that panics at lines about the policy of one service: a fault in the middle
+// of computing a route.
+type faulty struct {
+	slog.Handler
+	service string
+}
+
+func (f faulty) Handle(ctx context.Context, line slog.Record) error {
+	line.Attrs(func(a slog.Attr) bool {
+		if a.Key == "service" && a.Value.String() == f.service && strings.Contains(line.Message, "policy") {
+			panic("the log of " + f.service)
+		}
+		return true
+	})
+	return f.Handler.Handle(ctx, line)
+}
+
+func TestAServiceThatCannotBeRoutedKeepsItsRouteAndCostsNoOther(t *testing.T) {
+	t.Parallel()
+	self := join(t, "r1", identity.RoleRelay, nil)
+	r := watch(t, self, func(c *routing.Config) {
+		c.Logger = slog.New(faulty{c.Logger.Handler(), "bad"})
+	})
+	good, bad := join(t, "w1", identity.RoleWorker, self), join(t, "w2", identity.RoleWorker, self)
+	echo := advertise.Service{Name: "echo", Address: backend(t)}
+	broken := advertise.Service{Name: "bad", Address: backend(t)}
+	offer(t, good, echo)
+	offer(t, bad, broken)
+	await(t, "both are connected", func() bool { return r.connected("echo", 1, 1)() && r.connected("bad", 1, 1)() })
+
+	before := r.of("bad")
+	broken.Policy = "retry=sometimes"
+	offer(t, bad, broken)
+	failed := func() int { return r.counters("ringway_relay_route_updates_total")["failed"] }
+	await(t, "the failure is counted", func() bool { return failed() > 0 })
+	echo.Weight = 20
+	offer(t, good, echo, advertise.Service{Name: "more", Address: echo.Address})
+	await(t, "the other services are routed", func() bool {
+		return r.connected("more", 1, 1)() && r.of("echo").Range[0].Endpoint.Weight == 20
+	})
+	if r.of("bad") != before {
+		t.Error("the service that cannot be routed has another route")
+	}
+	for _, want := range []string{`service=bad`, "the log of bad", "routing.(*choosing).policy"} { // the last is from the stack
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, r.log.String())
+		}
+	}
+
+	broken.Policy = "retry=never"
+	offer(t, bad, broken)
+	await(t, "an offer without the fault is routed", func() bool { return r.of("bad").Policy.Retry == advertise.RetryNever })
+}

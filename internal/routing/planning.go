@@ -1,0 +1,321 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// planning is the state of a service that the router keeps from plan to plan.
+type planning struct {
+	grace     *peering.Grace[versioned]
+	graceOver time.Time
+	linked    []linked // in the range or within slack of it
+	slots     slotsSet // with which the route was computed
+	canary    Canary   // likewise
+	failed    bool     // the last time that the route was computed
+	chosen             // how its endpoints are picked
+}
+
+// versioned is a worker with the version of its endpoint.
+type versioned struct {
+	affinity.Worker
+	version string
+}
+
+// linked is a worker with the keys of its connections.
+type linked struct {
+	node string
+	id   string    // of the instance
+	keys []poolKey // one more for upgrades if these need a separate connection
+}
+
+func newPlanning(grace time.Duration) *planning {
+	return &planning{grace: peering.NewGrace(grace, func(w versioned) string { return w.ID })}
+}
+
+// route updates the route of one service if it may have changed.
+func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed bool, err error) {
+	old, planned := s.Route(), r.plans[s.Name]
+	offered := r.view.Endpoints(s.Name)
+	var kept []*advertise.Endpoint
+	if r.snapshot.Degraded() {
+		kept = r.markDead(failedEndpoints(old.Endpoints, offered, r.snapshot))
+	}
+	// The catalogue keeps the endpoints of a service that did not change.
+	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
+	slots, canary := r.slots.Load().of(s.Name), r.canaryOf(s.Name)
+	if !relaysChanged && !graceOver && !planned.failed && slots == planned.slots && canary == planned.canary && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
+		return false, nil
+	}
+	endpoints := slices.Collect(offered.All())
+	if len(kept) > 0 {
+		endpoints, offered = inRingOrder(s.Name, append(endpoints, kept...)), nil
+	}
+	next := &Route{Index: -1, Endpoints: endpoints, At: now, offered: offered}
+	ready := make(map[string]*advertise.Endpoint, len(endpoints))
+	var present []versioned
+	for _, e := range endpoints {
+		if id, ok := r.fleet.listener(e.Address); ok && e.State == advertise.Ready {
+			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
+			continue
+		}
+		if e.State == advertise.Ready {
+			present = append(present, versioned{
+				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
+			})
+			ready[e.NodeID] = e
+		}
+	}
+	plans := r.agreement.inUse.plans
+	next.TCP = mostlyTCP(endpoints)
+	next.Votes = CountVotes(endpoints, plans.MaxRelaysPerService)
+	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
+	if len(ready) == 0 {
+		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
+	}
+	relaysPerService := plans.RelaysPerService
+	if asked := next.Votes.RelaysAsked(); asked > 0 {
+		// A worker must not take away the connections that its service needs when a relay fails.
+		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
+	}
+	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
+	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
+	absent := peering.Absent{Relays: candidates(r.fleet.absent, r.traffic.of[s.Name])}
+	var vanished []versioned
+	vanished, planned.graceOver = planned.grace.Update(present, now)
+	if spec.Name == strategy.Slots {
+		// All relays plan with the same workers. If each range decided separately, a relay
+		// whose range lacks that version would use another version.
+		next.Version = majorityVersion(present)
+		present, vanished = ofVersion(next.Version, present), ofVersion(next.Version, vanished)
+	}
+	workers := unversioned(present)
+	absent.Workers = unversioned(vanished)
+	next.absentRelays = idSet(absent.Relays, func(r affinity.Relay) string { return r.ID })
+	next.absentWorkers = idSet(absent.Workers, func(w affinity.Worker) string { return w.ID })
+	switch {
+	case r.observes() && len(workers) > 0:
+		if next.Range, err = r.observed(next, workers, ready, spec); err != nil {
+			return true, err
+		}
+		next.Index = 0
+	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
+		basis := plans.PlanConfig
+		basis.Service, basis.Relays, basis.Skip, basis.RelaysPerService = s.Name, r.relaysFor(s.Name), plans.Skip[s.Name], relaysPerService
+		basis.Workers, basis.WorkersOrdered, basis.WholeRange = workers, true, cookie != "" || needsWholeRange(spec.Name)
+		next.Basis = basis
+		basis.Previous = old.Plan
+		plan, err := peering.Plan(basis, absent)
+		if err != nil {
+			return true, err
+		}
+		next.Plan, next.traffic = plan, r.trafficOf(plan)
+		if i, ok := plan.Index(r.cfg.Self); ok {
+			next.Index = i
+			assignments, err := plan.Assignments(i)
+			if err != nil {
+				return true, err
+			}
+			if next.Range, err = r.targets(next, assignments, ready, spec); err != nil {
+				return true, err
+			}
+			next.MinEffective = plan.Spacing(i)
+			next.Elsewhere = slices.DeleteFunc(r.peers(plan.Affine()), func(p relaypool.Peer) bool { return r.cfg.Datacenter == "" || p.Datacenter == r.cfg.Datacenter })
+		} else {
+			next.Forward = r.peers(plan.Affine())
+		}
+	}
+	r.splitCanary(next, s.Name, ready)
+	planned.slots, planned.canary = slots, canary
+	if err := r.publish(s, next); err != nil {
+		return true, err
+	}
+	if err := r.apply(s, spec, origin); err != nil {
+		return true, err
+	}
+	r.requestLinks(s.Name, next, ready, now)
+	r.updates.WithLabelValues(routeOK).Inc()
+	r.logOffers(s.Name, old.Endpoints, next.Endpoints)
+	r.logRoute(s.Name, old, next)
+	r.logCanary(s.Name, old, next)
+	return true, nil
+}
+
+func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver }
+
+// observed returns the range of an observer. Where all relays connect to all workers, so that
+// they make the same choice, it also does.
+func (r *Router) observed(route *Route, workers []affinity.Worker, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
+	cfg := affinity.ObserverConfig{
+		Service: route.Endpoints[0].Name, Observer: affinity.Relay{ID: r.cfg.Self, Place: affinity.Place{Datacenter: r.cfg.Datacenter, Region: r.cfg.Region}},
+		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.agreement.inUse.plans.PeersPerTier,
+	}
+	if needsWholeRange(spec.Name) {
+		cfg.Endpoints = 0
+	}
+	assignments, err := affinity.ObserverRange(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return r.targets(route, assignments, ready, spec)
+}
+
+// mostlyTCP reports whether more than half of the endpoints take TCP sessions. A majority
+// decides, so that one worker cannot take a service away from the others.
+func mostlyTCP(endpoints []*advertise.Endpoint) bool {
+	tcp := 0
+	for _, e := range endpoints {
+		if e.Protocol == advertise.TCP {
+			tcp++
+		}
+	}
+	return 2*tcp > len(endpoints)
+}
+
+// majorityVersion returns the highest version that more than half of the workers have or exceed.
+// A majority decides, as it does for Votes: one worker with a high version must not take the
+// requests of all others. Workers that have vanished have no vote, because all workers of the
+// version before may drain together.
+func majorityVersion(present []versioned) string {
+	workers := map[string]int{} // by version: there are few, and comparing them is slow
+	for _, w := range present {
+		workers[w.version]++
+	}
+	versions := slices.SortedFunc(maps.Keys(workers), func(a, b string) int {
+		return cmp.Or(strategy.CompareVersions(b, a), strings.Compare(a, b))
+	})
+	voters := 0
+	for _, version := range versions {
+		if voters += workers[version]; 2*voters > len(present) {
+			return version
+		}
+	}
+	return ""
+}
+
+// ofVersion returns the workers of a version. Different texts can be the same version.
+func ofVersion(version string, workers []versioned) (of []versioned) {
+	for _, w := range workers {
+		if strategy.CompareVersions(w.version, version) == 0 {
+			of = append(of, w)
+		}
+	}
+	return of
+}
+
+func unversioned(workers []versioned) []affinity.Worker {
+	out := make([]affinity.Worker, len(workers))
+	for i, w := range workers {
+		out[i] = w.Worker
+	}
+	return out
+}
+
+func idSet[M any](members []M, id func(M) string) map[string]bool {
+	out := make(map[string]bool, len(members))
+	for _, m := range members {
+		out[id(m)] = true
+	}
+	return out
+}
+
+// requestLinks requests the connections of a route, and keeps those of workers within slack of its
+// range.
+func (r *Router) requestLinks(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
+	if r.cfg.PickOnly {
+		return
+	}
+	var in, near []poolKey
+	var links []linked
+	inRange := map[string]bool{}
+	planned := r.plans[service]
+	before := make(map[string]string, len(planned.linked))
+	for _, l := range planned.linked {
+		before[l.node] = l.id
+	}
+	for _, t := range route.Range {
+		keys := t.keys()
+		if id := before[t.Node]; id != "" && id != t.ID {
+			// The failures of the previous instance do not apply to this one.
+			for _, key := range keys {
+				r.links.table.Renewed(key, now)
+			}
+		}
+		in = append(in, keys...)
+		links = append(links, linked{t.Node, t.ID, keys})
+		inRange[t.Node] = true
+	}
+	if route.Plan != nil && route.Affine() && r.cfg.Links.Slack > 0 {
+		for _, l := range planned.linked {
+			e := ready[l.node]
+			if e == nil || inRange[l.node] || r.cfg.endpointKey(e) != l.keys[0] {
+				continue
+			}
+			if d := route.Plan.Distance(route.Index, l.node); d > 0 && d <= r.cfg.Links.Slack {
+				near = append(near, l.keys...)
+				links = append(links, l)
+			}
+		}
+	}
+	planned.linked = links
+	r.links.table.Want(service, in, near, now)
+}
+
+// logOffers logs the endpoints that appear, vanish, or change their state.
+func (r *Router) logOffers(service string, before, after []*advertise.Endpoint) {
+	was := make(map[string]*advertise.Endpoint, len(before))
+	for _, e := range before {
+		was[e.NodeID] = e
+	}
+	for _, e := range after {
+		old := was[e.NodeID]
+		delete(was, e.NodeID)
+		switch {
+		case old == nil || old.Address != e.Address:
+			r.lines.Log(slog.LevelInfo, "offer appeared", "service", service, "worker", e.NodeID, "addr", e.Address, "state", e.State)
+		case old.State != e.State:
+			r.lines.Log(slog.LevelInfo, "offer is "+string(e.State), "service", service, "worker", e.NodeID, "addr", e.Address)
+		}
+	}
+	for _, e := range before {
+		if was[e.NodeID] != nil {
+			r.lines.Log(slog.LevelInfo, "offer is gone", "service", service, "worker", e.NodeID, "addr", e.Address)
+		}
+	}
+}
+
+// logRoute logs the changes of a route that an operator needs to know.
+func (r *Router) logRoute(service string, old, next *Route) {
+	if next.Plan == nil {
+		return
+	}
+	role := "forwarding"
+	if next.Affine() {
+		role = "affine"
+	}
+	switch {
+	case old.Plan == nil: // with thousands of services, these lines would fill the log of a start
+		r.cfg.Logger.Debug("service found", "service", service, "role", role, "endpoints", len(next.Endpoints))
+	case old.Affine() != next.Affine():
+		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
+	case next.OutOfReach && !old.OutOfReach && len(next.Elsewhere) > 0:
+		r.lines.Log(slog.LevelWarn, "no worker of this zone is in reach: requests go to relays of other zones", "service", service, "workers", next.Unreachable)
+	case old.OutOfReach && !next.OutOfReach && len(old.Elsewhere) > 0:
+		r.lines.Log(slog.LevelInfo, "a worker of this zone is in reach again", "service", service, "workers", len(next.Range))
+	}
+	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
+		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.agreement.inUse.plans.Strategy, "reason", reason)
+	}
+}

@@ -1,0 +1,227 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// loop decides which sessions there should be.
+func (c *Client) loop(ctx context.Context) {
+	var changed <-chan struct{}
+	for {
+		if source := c.cfg.Identity; source != nil {
+			changed = source.Changed()
+		}
+		pause := c.step(ctx)
+		c.publish()
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-changed:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// step opens and closes sessions, and returns when to look again.
+func (c *Client) step(ctx context.Context) (pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving {
+		return time.Minute
+	}
+	certificate, now := c.certificate(), time.Now()
+	wanted := map[string]RowRelay{} // by id: the rows of all sessions
+	open := map[string]bool{}       // ids of relays with a session of the current certificate
+	var spares []RowRelay
+	for _, l := range c.links {
+		if l.row == nil {
+			continue
+		}
+		for i, relay := range l.row.Relays {
+			if i >= l.row.Size {
+				spares = append(spares, relay)
+			} else if known, twice := wanted[relay.ID]; !twice || relay.Epoch > known.Epoch {
+				wanted[relay.ID] = relay
+			}
+		}
+		if l.key.certificate == certificate {
+			open[l.row.Self] = true
+		}
+	}
+	if len(wanted) > 0 {
+		c.lastRow = c.lastRow[:0]
+		for _, relay := range wanted {
+			c.lastRow = append(c.lastRow, relay)
+		}
+	}
+	pause = BeatInterval
+	if len(open) == 0 {
+		addresses := c.seeds()
+		dialling := 0
+		for _, l := range c.links {
+			if l.row == nil {
+				dialling++
+			}
+		}
+		for _, address := range addresses {
+			if dialling >= lonelyDials {
+				break
+			}
+			if wait := c.dial(ctx, linkKey{address, certificate}, "", now); wait > 0 {
+				pause = min(pause, wait)
+			} else {
+				dialling++
+			}
+		}
+		return max(pause, 10*time.Millisecond)
+	}
+	c.replaceUnreachable(wanted, spares, open)
+	missing := 0
+	for id, relay := range wanted {
+		if open[id] {
+			continue
+		}
+		missing++
+		if wait := c.dial(ctx, linkKey{relay.Address, certificate}, id, now); wait > 0 {
+			pause = min(pause, wait)
+		}
+	}
+	// Open before close: a relay outside of the row keeps its session until all of the row have one.
+	// The first of them may be cut off from the others: its row is itself alone, and without the one
+	// that named the others the worker would stay with it. Until all others have the list of a relay
+	// of the row, they would see no worker.
+	listed := listTime
+	for _, l := range c.links {
+		if l.row != nil && l.key.certificate == certificate {
+			if _, inRow := wanted[l.row.Self]; inRow {
+				listed = min(listed, listTime-now.Sub(l.began))
+			}
+		}
+	}
+	if listed > 0 {
+		pause = min(pause, listed)
+	}
+	if missing == 0 && listed <= 0 {
+		for _, l := range c.links {
+			if l.row == nil {
+				continue
+			}
+			_, inRow := wanted[l.row.Self]
+			if !inRow || l.key.certificate != certificate && open[l.row.Self] {
+				l.move()
+			}
+		}
+	}
+	return max(pause, 10*time.Millisecond)
+}
+
+// replaceUnreachable adds a spare for each wanted relay that cannot be reached: its row changes only
+// when the other relays have seen that it is dead. mu is held.
+func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRelay, open map[string]bool) {
+	down := 0
+	for id, relay := range wanted {
+		if t := c.tries[relay.Address]; !open[id] && t != nil && t.failures > 0 {
+			down++
+		}
+	}
+	for _, relay := range spares {
+		if down == 0 {
+			return
+		}
+		if _, already := wanted[relay.ID]; already {
+			continue
+		}
+		if t := c.tries[relay.Address]; t != nil && t.failures > 0 && !open[relay.ID] {
+			continue
+		}
+		wanted[relay.ID] = relay
+		down--
+	}
+}
+
+// seeds returns the addresses to begin with, in random order: those of the last row and the
+// configured ones. mu is held.
+func (c *Client) seeds() []string {
+	var out []string
+	for _, relay := range c.lastRow {
+		out = append(out, relay.Address)
+	}
+	for _, addr := range c.finder.Addrs() {
+		if text := addr.String(); !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// dial begins a session, unless there is one with that key or it is too early; then it returns how
+// long to wait. mu is held.
+func (c *Client) dial(ctx context.Context, key linkKey, relay string, now time.Time) (wait time.Duration) {
+	if _, there := c.links[key]; there {
+		return BeatInterval
+	}
+	if t := c.tries[key.address]; t != nil && t.next.After(now) {
+		return t.next.Sub(now)
+	}
+	l := newLink(key, relay)
+	c.links[key] = l
+	c.running.Go(func() {
+		err := c.serve(ctx, l)
+		c.ends(l, err)
+	})
+	return 0
+}
+
+// ends records the end of a session.
+func (c *Client) ends(l *link, err error) {
+	c.mu.Lock()
+	delete(c.links, l.key)
+	t := c.tries[l.key.address]
+	if t == nil {
+		t = &tries{}
+		c.tries[l.key.address] = t
+	}
+	reason, level := endFailed, slog.LevelDebug
+	var refusal *Refusal
+	switch {
+	case l.moved.Load() || c.leaving:
+		reason, *t = endMoved, tries{}
+	case errors.As(err, &refusal):
+		reason, level = endRefused, slog.LevelWarn
+		t.failures++
+		t.next = time.Now().Add(refusedPause + rand.N(refusedPause))
+	default:
+		if l.row != nil {
+			reason, level, t.failures = endLost, slog.LevelInfo, 0
+		}
+		pause := min(longestPause, firstPause<<min(t.failures, 10))
+		t.failures++
+		t.next = time.Now().Add(pause/2 + rand.N(pause))
+	}
+	if reason != endMoved {
+		c.err = err
+	}
+	if len(c.tries) > 4*maxRow { // addresses that are in no row any more
+		for address, t := range c.tries {
+			if time.Since(t.next) > time.Minute {
+				delete(c.tries, address)
+			}
+		}
+	}
+	left := c.leaving
+	c.mu.Unlock()
+	close(l.done)
+	c.ended.WithLabelValues(reason).Inc()
+	if reason != endMoved && !left {
+		c.logger.Log(context.Background(), level, "session with a relay ended", "relay", cmp.Or(l.relay, "unknown"), "addr", l.key.address, "reason", reason, "err", err)
+	}
+	c.notify()
+}

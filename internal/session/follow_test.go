@@ -1,0 +1,44 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/membership"
+)
+
+// r1 is cut off from the other relays, so its row is itself alone. A worker that has found it from r3,
+// and goes from r3 at once, would stay with r1, and no other relay would see the worker.
+func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
+	c, err := NewClient(Config{
+		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is dialled fails
+	relay := func(id string) RowRelay { return RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"} }
+	opened := func(id string, row ...RowRelay) *link {
+		l := newLink(linkKey{address: id + ".invalid:1"}, id)
+		l.began = time.Now().Add(-listTime)
+		l.row = &Row{Version: 1, Self: id, Epoch: 1, Size: len(row), Relays: row}
+		c.links[l.key] = l
+		return l
+	}
+	third := opened("r3", relay("r1"), relay("r2"))
+	first := opened("r1", relay("r1"))
+	c.step(ctx)
+	if third.moved.Load() || first.moved.Load() {
+		t.Error("a session ends although r2 has none")
+	}
+	second := opened("r2", relay("r1"), relay("r2"))
+	c.step(ctx)
+	if !third.moved.Load() || first.moved.Load() || second.moved.Load() {
+		t.Error("the session with r3 stays, or another ends")
+	}
+}

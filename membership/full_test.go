@@ -1,0 +1,43 @@
+package membership
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/membership/identity"
+)
+
+func TestAMemberAtItsLimitSaysSoOnceAndNoLongerWhenThereIsRoom(t *testing.T) {
+	out := &logtest.Log{}
+	seed := start(t, func(c *Config) {
+		c.ID, c.MaxMembers, c.Logger = "r1", 2, slog.New(slog.NewTextHandler(out, nil))
+	})
+	first := start(t, func(c *Config) { c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()} })
+	seed.await(t, "the first", sees("r1", "w1"))
+	if seed.Status().Full || testutil.ToFloat64(seed.metrics.full) != 0 {
+		t.Error("it is at its limit, and has refused no member yet")
+	}
+	for _, id := range []string{"w2", "w3"} {
+		start(t, func(c *Config) { c.ID, c.Role, c.Seeds = id, identity.RoleWorker, []string{seed.Addr()} })
+	}
+	happens(t, "both are refused", func() bool {
+		return testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldTooMany)) > 1
+	})
+	if !seed.Status().Full || testutil.ToFloat64(seed.metrics.full) != 1 {
+		t.Error("members are refused, and the status does not say so")
+	}
+	if n := out.Lines("raise --max-members on all members"); n != 1 {
+		t.Errorf("%d lines name the setting, want 1:\n%s", n, out)
+	}
+	if !strings.Contains(out.String(), "max_members=2") {
+		t.Errorf("the log does not name the value: %s", out)
+	}
+	seed.delegate.alive(first.delegate.self, false)
+	if seed.Status().Full || testutil.ToFloat64(seed.metrics.full) != 0 {
+		t.Error("there is room, and the status says that there is none")
+	}
+}

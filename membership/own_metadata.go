@@ -1,0 +1,102 @@
+package membership
+
+import (
+	"context"
+	"time"
+
+	"github.com/ringway/ringway/membership/identity"
+)
+
+// updateTimeout limits the wait until the gossip about new metadata is sent.
+const updateTimeout = 2 * time.Second
+
+// describe makes this node gossip its metadata.
+func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
+
+// setMetadata encodes the metadata that this node gossips. With certificates it ends in place of a
+// signature with the certificate's id only: the guard signs it together with the incarnation.
+func (n *Node) setMetadata(m metadata) error {
+	signature := 0
+	if n.proofs != nil {
+		m.GossipAddr, m.Incarnation, signature = n.Addr(), unstated, MaxSignature
+	}
+	meta, err := m.encode(signature)
+	if err != nil {
+		return err
+	}
+	if n.proofs != nil {
+		key := identity.KeyID(n.cfg.Identity.Chain()[0])
+		meta = append(append(meta, key[:]...), make([]byte, signatureSize)...)
+	}
+	n.delegate.meta.Store(&meta)
+	return nil
+}
+
+func (n *Node) metadata() metadata {
+	return metadata{
+		Format: metadataFormat, Cluster: n.cfg.Cluster, Environment: n.cfg.Environment,
+		ID: n.cfg.ID, Epoch: n.epoch, Role: string(n.cfg.Role),
+		Datacenter: n.cfg.Datacenter, Region: n.cfg.Region,
+		ForwardAddr: n.cfg.ForwardAddr, AdminAddr: n.cfg.AdminAddr, Version: n.cfg.Version,
+		Draining: n.draining.Load(),
+	}
+}
+
+// SetDraining makes the other members show this one as draining, or not any more. It has no other
+// effect, and does not wait until they know. Safe for concurrent use.
+func (n *Node) SetDraining(on bool) {
+	if n.draining.Swap(on) == on {
+		return
+	}
+	select {
+	case n.drained <- struct{}{}:
+	default:
+	}
+}
+
+// followMetadata gossips the metadata of this node again when it changes, and when the certificate
+// that signs it is replaced. Other members then request the new certificate. It also answers the
+// doubts that memberlist does not.
+func (n *Node) followMetadata(ctx context.Context) {
+	var doubted <-chan struct{}
+	if n.guard != nil {
+		doubted = n.guard.doubted
+	}
+	draining := false // as the others know it
+	for {
+		var changed <-chan struct{}
+		signed := true
+		if n.proofs != nil {
+			changed = n.cfg.Identity.Changed()
+			select { // the proofs of other members may have changed as well
+			case n.recheck <- struct{}{}:
+			default:
+			}
+			meta := *n.delegate.meta.Load()
+			signed = n.SignedNow(meta[len(meta)-MaxSignature:])
+		}
+		if now := n.metadata(); !signed || now.Draining != draining {
+			draining = now.Draining
+			n.updateMetadata(now)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.drained:
+		case <-changed:
+		case <-doubted:
+			// The wait, for a round of gossip, also limits how often this node answers.
+			_ = n.list.UpdateNode(gossipInterval)
+		}
+	}
+}
+
+func (n *Node) updateMetadata(m metadata) {
+	if err := n.setMetadata(m); err != nil {
+		n.logger.Error("cannot gossip the new metadata of this node, so other members keep the old one", "err", err)
+		return
+	}
+	if err := n.list.UpdateNode(updateTimeout); err != nil {
+		n.logger.Debug("gossiping new metadata takes long", "err", err)
+	}
+}

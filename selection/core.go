@@ -1,0 +1,396 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// core is a Balancer without the type of its values: so the code of a pick exists once, however
+// many types a program uses, and no pick reads a dictionary of types.
+type core struct {
+	// Read by every pick, written rarely.
+	table     atomic.Pointer[table]
+	medians   atomic.Uint64 // float32 median latency M, float32 median average report
+	headroom  atomic.Uint32 // float32 h; see headroomOf
+	overdue   atomic.Int32  // ticks; see view
+	rand      func() uint64 // nil means math/rand/v2
+	redraws   int
+	alpha     float32
+	slowStart float32 // ns
+	cfg       Config
+
+	_ [128]byte // separate the cache lines that picks write from those they only read
+
+	winner winner
+
+	mu        sync.Mutex            // guards the fields below and publishing tables
+	members   map[string]*member    // by endpoint ID
+	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
+	whole     *tierHealth           // of the range, if it has one tier
+	effective effectiveRange
+	sent      uint64    // requests up to the last Refresh
+	usual     float32   // R: the requests in flight at an endpoint, an average over usualMemory
+	scratch   []float32 // for medians
+}
+
+// member is the part of an endpoint's record that is used only with core.mu held.
+type member struct {
+	state     *state
+	until     Instant        // end of the eviction
+	readmit   Instant        // last return from eviction
+	evictions int            // k: consecutive evictions
+	slow      evictionPeriod // time in which the latency was too high
+	counted   uint64         // picks already included in the rate of requests
+	ended     uint64         // ended requests already included in the tier's count
+	reason    string         // of the last eviction
+}
+
+// init prepares a core with an empty range.
+func (b *core) init(cfg Config) {
+	b.cfg = cfg
+	b.rand = cfg.Rand
+	b.redraws = cfg.Redraws
+	b.alpha = float32(cfg.Alpha)
+	b.slowStart = float32(cfg.SlowStart)
+	b.members = make(map[string]*member)
+	b.whole = newTierHealth()
+	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
+	b.overdue.Store(math.MaxInt32)
+	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
+}
+
+func (b *core) update(endpoints []Endpoint[any], minEffective int, now Instant) error {
+	if err := errors.Join(validateEndpoints(endpoints), validateFloor(minEffective)); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	members := make(map[string]*member, len(endpoints))
+	entries := make([]entry, len(endpoints))
+	for i, e := range endpoints {
+		m := b.members[e.ID]
+		if m == nil {
+			m = &member{state: new(state)}
+			m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
+		}
+		members[e.ID] = m
+		entries[i] = entry{Endpoint: e, state: m.state, member: m}
+	}
+	weighOut(entries)
+	b.assignTiers(entries)
+	b.members = members
+	b.effective.floor = minEffective
+	b.readmitExcess(entries, now)
+	b.compareTiers(entries, now)
+	b.table.Store(newTable(entries, index(entries), b.effective.shape(&b.cfg, len(entries))))
+	return nil
+}
+
+func validateFloor(minEffective int) error {
+	if minEffective < 0 {
+		return fmt.Errorf("selection: MinEffective is %d; allowed is 0 (all endpoints) or more", minEffective)
+	}
+	return nil
+}
+
+func validateEndpoints(endpoints []Endpoint[any]) error {
+	var errs []error
+	seen := make(map[string]bool, len(endpoints))
+	for i, e := range endpoints {
+		if e.ID == "" {
+			errs = append(errs, fmt.Errorf("selection: endpoint %d has no ID; give each endpoint a stable ID", i))
+		} else if seen[e.ID] {
+			errs = append(errs, fmt.Errorf("selection: endpoint ID %q is listed twice; IDs must be unique within a range", e.ID))
+		}
+		seen[e.ID] = true
+		// The bound keeps sums of weights finite.
+		if !(e.Weight >= 0 && e.Weight <= math.MaxFloat32) {
+			errs = append(errs, fmt.Errorf("selection: endpoint %q has weight %v; allowed is a finite number >= 0", e.ID, e.Weight))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *core) refresh(now Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.table.Load()
+	changed := false
+	for i := range t.entries {
+		e := &t.entries[i]
+		e.state.freshen(now.tick())
+		if phase(e.state.phase.Load()) == evicted && now >= e.member.until {
+			e.state.probing.Store(0)
+			e.state.phase.Store(uint32(halfOpen))
+			changed = true
+		}
+	}
+	b.refreshMedians(t)
+	b.compareTiers(t.entries, now)
+	if b.evictSlow(t, now) {
+		changed = true
+	}
+	f := b.flow(t)
+	b.sent += f.sent
+	b.effective.follow(f, now, b.cfg.EndpointRate)
+	b.overdue.Store(b.effective.overdue(len(t.near.drawn)))
+	shape := b.effective.shape(&b.cfg, len(t.entries))
+	if changed || shape != t.shape {
+		b.table.Store(newTable(t.entries, t.byID, shape))
+	}
+}
+
+func (b *core) sentRequests() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent
+}
+
+// enoughForMedian is how many samples an endpoint needs to count in the medians.
+const enoughForMedian = 3
+
+// refreshMedians computes the medians of the endpoints with enough samples; if there
+// are none, the old values stay. b.mu is held.
+func (b *core) refreshMedians(t *table) {
+	median, queue := unpackPair(b.medians.Load())
+	latencies := b.scratch[:0]
+	for i := range t.entries {
+		if s := t.entries[i].state; s.evidence().samples() >= enoughForMedian {
+			latency, _ := unpack(s.latency.Load())
+			latencies = append(latencies, latency)
+		}
+	}
+	median = medianOf(latencies, median)
+	queues := latencies[:0]
+	for i := range t.entries {
+		if s := t.entries[i].state; s.evidence().samples() >= enoughForMedian && s.reported.Load() == ownReport {
+			_, average := unpackPair(s.report.Load())
+			queues = append(queues, average)
+		}
+	}
+	queue = medianOf(queues, queue)
+	b.scratch = queues
+	b.medians.Store(packPair(median, queue))
+	if len(queues) == 0 {
+		queue = ownQueue(t)
+	}
+	b.usual += (queue - b.usual) * usualStep
+	b.headroom.Store(math.Float32bits(headroomOf(b.usual)))
+}
+
+const (
+	// usualStep is the weight of one Refresh in the usual queue: with one every 250 ms the
+	// average has a time constant of 3 s, so that a burst does not change the headroom.
+	usualStep = 1.0 / 12
+	// headroomShare and maxHeadroom: h = min(1.5·R, 4). With R alone slow endpoints get too
+	// many requests; with 2·R and at most 6 the tail is no shorter, and the median is worse,
+	// because fast endpoints get long queues.
+	headroomShare = 1.5
+	maxHeadroom   = 4
+)
+
+// headroomOf returns h of the score, from the usual number of requests in flight at an
+// endpoint.
+func headroomOf(usual float32) float32 { return min(headroomShare*usual, maxHeadroom) }
+
+// ownQueue returns the mean number of this balancer's requests in flight at the endpoints
+// that get traffic, for a range without reports.
+func ownQueue(t *table) float32 {
+	n, out := 0, float32(0)
+	for i := range t.entries {
+		if t.routed[i] {
+			n++
+			out += t.entries[i].state.outstanding()
+		}
+	}
+	return out / float32(max(n, 1))
+}
+
+// medianOf returns the lower median, or none if there are no values: with two endpoints
+// the better one shows what the range can do. It sorts values.
+func medianOf(values []float32, none float32) float32 {
+	if len(values) == 0 {
+		return none
+	}
+	slices.Sort(values)
+	return values[(len(values)-1)/2]
+}
+
+// table is the immutable view of the range that picks read. A new table is published when
+// the range changes, when an endpoint is evicted, becomes half-open or is readmitted, and
+// when the effective range grows or shrinks.
+type table struct {
+	near   candidates   // of the nearest tier that gets traffic
+	beyond candidates   // of the tier of near, outside the effective range
+	spill  []candidates // of other tiers with traffic or half-open endpoints; usually empty
+	guests candidates   // active guests, if there are also endpoints that are none; usually empty
+
+	entries []entry // the whole range, in the caller's order
+	byID    map[string]*entry
+	routed  []bool // by entry: whether it is among the candidates
+	shape   shape
+	// halfOpen is true if there is a half-open candidate, so that a pick must check
+	// phases. It is nearly always false.
+	halfOpen bool
+	// limited is true if an endpoint has a Limit, so that a pick must check for room.
+	limited bool
+	// full are the tiers of which no further endpoint may be evicted. Without it, every
+	// failure in a failing range would take the mutex.
+	full tierSet
+}
+
+// shape holds the inputs of a table other than the endpoints.
+type shape struct {
+	effective        int     // effective range: the number of endpoints that get traffic
+	overprovisioning float64 // see Config
+}
+
+type entry struct {
+	Endpoint[any]
+	state  *state
+	member *member
+}
+
+// newTable builds a table. Tables of one range share the entries and their index.
+func newTable(entries []entry, byID map[string]*entry, s shape) *table {
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
+	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
+	counts := tally(entries)
+	for _, c := range counts {
+		if counts.full(c.tier) {
+			t.full.add(c.tier)
+		}
+	}
+	t.guests = t.activeGuests()
+	for _, share := range tierShares(entries, s.overprovisioning) {
+		c, beyond := t.candidates(share)
+		if len(c.drawn) > 0 {
+			switch {
+			case c.load == 0:
+				// A tier without traffic may have half-open endpoints, which get a small share.
+				c.load = float64(len(c.drawn)) / float64(len(entries))
+				t.spill = append(t.spill, c)
+			case len(t.near.drawn) == 0:
+				t.near, t.beyond = c, beyond
+			default:
+				t.spill = append(t.spill, c)
+			}
+		}
+	}
+	return t
+}
+
+// activeGuests returns the guests that get traffic, none if all endpoints are guests.
+func (t *table) activeGuests() candidates {
+	var guests []drawn
+	var weights []float64
+	others := false
+	for i := range t.entries {
+		switch e := &t.entries[i]; {
+		case e.Weight <= 0:
+		case !e.Guest:
+			others = true
+		case phase(e.state.phase.Load()) == active:
+			guests, weights = append(guests, e.drawn()), append(weights, e.Weight)
+		}
+	}
+	if !others || len(guests) == 0 {
+		return candidates{}
+	}
+	return newCandidates(tierShare{tier: guests[0].entry.Tier, load: 1}, guests, weights)
+}
+
+// again returns a table of the same range after phases have changed.
+func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
+
+// candidates returns the first active endpoints of the tier, in ring order, as many as the
+// tier's part of the effective range, and the other active endpoints as beyond. Half-open
+// endpoints are added wherever they are: otherwise they would never be tried and would
+// count as evicted forever.
+func (t *table) candidates(share tierShare) (inside, beyond candidates) {
+	size := ceil(share.load * float64(t.shape.effective))
+	var in, out []drawn
+	var weights, outWeights []float64
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Weight <= 0 || e.Tier != share.tier {
+			continue
+		}
+		switch phase(e.state.phase.Load()) {
+		case evicted:
+			continue
+		case halfOpen:
+			t.halfOpen = true
+		default:
+			if size == 0 {
+				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
+				continue
+			}
+			size--
+		}
+		t.routed[i] = true
+		in, weights = append(in, e.drawn()), append(weights, e.Weight)
+	}
+	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
+}
+
+func (e *entry) drawn() drawn { return drawn{e.state, e, e.Limit} }
+
+// index returns the entries by ID.
+func index(entries []entry) map[string]*entry {
+	byID := make(map[string]*entry, len(entries))
+	for i := range entries {
+		byID[entries[i].ID] = &entries[i]
+	}
+	return byID
+}
+
+// weighOut sets state.perOut, what one request in flight adds to the queue: the mean weight
+// of the tier divided by the endpoint's weight. So an endpoint of twice the weight counts
+// as equally busy with twice as many requests.
+func weighOut(entries []entry) {
+	var sums [256]float64
+	var counts [256]int
+	for i := range entries {
+		if e := &entries[i]; e.Weight > 0 {
+			sums[e.Tier] += e.Weight
+			counts[e.Tier]++
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
+		perOut := float32(1)
+		if e.Weight > 0 {
+			perOut = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
+		}
+		e.state.perOut.Store(math.Float32bits(perOut))
+	}
+}
+
+// winner is the running winner score W, float32 bits. Concurrent picks may lose a step;
+// that is harmless, because W is an average of about sixty picks.
+type winner struct{ bits atomic.Uint32 }
+
+func (w *winner) load() float32 { return math.Float32frombits(w.bits.Load()) }
+
+// follow moves W by 1/16 of the distance to the score of the winner of one pick in four,
+// which the random bits choose: all processors share the cache line of W, and with two of
+// them a write at every pick takes a fifth of the time of a request. (Bits 1 and 2 are free:
+// the draws do not depend on them noticeably.) Steps below 0.1 % of W are skipped, so that
+// the line is not written while scores are stable.
+func (w *winner) follow(old, score float32, random uint64) {
+	if old == 0 {
+		w.bits.Store(math.Float32bits(score))
+		return
+	}
+	if random&0b110 != 0 {
+		return
+	}
+	if step := (score - old) / 16; step > old/1000 || step < -old/1000 {
+		w.bits.Store(math.Float32bits(old + step))
+	}
+}

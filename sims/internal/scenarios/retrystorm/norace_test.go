@@ -1,5 +1,0 @@
-//go:build !race
-
-package retrystorm
-
-const raceDetector = false

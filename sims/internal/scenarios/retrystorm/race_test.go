@@ -1,7 +1,0 @@
-//go:build race
-
-package retrystorm
-
-// raceDetector slows simulations about tenfold; the code that it could find fault with is in a
-// test of its own.
-const raceDetector = true
