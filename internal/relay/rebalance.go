@@ -35,6 +35,12 @@ const (
 	// go, and comeBackTick how often it counts them.
 	comeBack     = 3 * time.Second
 	comeBackTick = 50 * time.Millisecond
+	// away is how long a client that was asked to go counts as on its way. No more are on
+	// their way than there are workers below their shares: with two handshakes of 100 ms at
+	// each, these workers would look as if they hung, and the next clients would come back
+	// to the worker that they left.
+	away     = time.Second
+	awayTick = 10 * time.Millisecond
 )
 
 // rebalances are the running rebalances, at most one per service.
@@ -74,10 +80,10 @@ type rebalance struct {
 
 	began   time.Time
 	total   int            // sessions at the beginning
-	asked   int            // sessions that were asked to go
-	askedOf map[string]int // by worker
+	asked   []time.Time    // when sessions were asked to go
+	askedOf map[string]int // how many, by worker
 	may     map[string]int // how many may be asked, by worker
-	last    time.Time      // when the last one was asked
+	newer   int            // open sessions that have begun since the beginning
 }
 
 // newRebalance reads the parameters of a request.
@@ -114,11 +120,15 @@ func (b *rebalance) plan() ([]rebalancedWorker, error) {
 	}
 	workers, holdings, counted := make([]rebalancedWorker, len(listed)), make([]routing.Holding, len(listed)), 0
 	movable := make([]int, len(listed))
+	b.newer = 0
 	for i, l := range listed {
 		w := &workers[i]
 		w.target = l.Target
 		w.RebalancedWorker = api.RebalancedWorker{Worker: l.Target.Node, Weight: l.Weight, Sessions: len(l.Open), Asked: b.askedOf[l.Target.Node], Out: l.Out, Joining: l.Joining}
 		for j, one := range l.Open {
+			if !b.began.IsZero() && one.Opened.After(b.began) {
+				b.newer++
+			}
 			switch {
 			case l.Bound[j]:
 				w.Bound++
@@ -140,7 +150,7 @@ func (b *rebalance) plan() ([]rebalancedWorker, error) {
 	}
 	// Clients that were asked to go come back: without them the shares would shrink while
 	// they are away, and more would be asked than the surplus.
-	total := max(counted, min(b.total, counted+b.asked))
+	total := max(counted, min(b.total, counted+len(b.asked)))
 	for i, share := range routing.FairShares(holdings, total) {
 		if w := &workers[i]; w.Weight > 0 {
 			w.Share = share
@@ -174,34 +184,49 @@ func (b *rebalance) begin(workers []rebalancedWorker) {
 	}
 }
 
+// onTheWay is how many of the clients that were asked to go have not come back, of those that
+// were asked lately.
+func (b *rebalance) onTheWay() int {
+	lately := 0
+	for lately < len(b.asked) && time.Since(b.asked[len(b.asked)-1-lately]) < away {
+		lately++
+	}
+	return min(lately, max(len(b.asked)-b.newer, 0))
+}
+
 // step asks one session to go if there is a surplus, the youngest of the worker with the
-// largest. It returns when to continue, 0 at the end.
+// largest, once there is a worker below its share for each client on the way. It returns when
+// to continue, 0 at the end.
 func (b *rebalance) step() (wait time.Duration, err error) {
 	workers, err := b.plan()
 	if err != nil {
 		return 0, err
 	}
 	var from *rebalancedWorker
-	sessions := 0
+	sessions, below := 0, 0
 	for i := range workers {
 		w := &workers[i]
 		if w.Weight > 0 {
 			sessions += w.Sessions
+			if w.Sessions < w.Share {
+				below++
+			}
 		}
 		if w.Surplus > 0 && b.askedOf[w.Worker] < max(b.may[w.Worker], 1) && (from == nil || w.Surplus > from.Surplus) {
 			from = w
 		}
 	}
 	switch {
+	case from != nil && b.onTheWay() >= max(below, 1):
+		return awayTick, nil
 	case from != nil:
 		if from.target.EndTunnel(from.youngest) {
-			b.asked++
+			b.asked = append(b.asked, time.Now())
 			b.askedOf[from.Worker]++
-			b.last = time.Now()
 			b.relay.rebalances.moved.WithLabelValues(b.service.Name).Inc()
 		}
 		return time.Duration(float64(time.Second) / b.rate), nil
-	case b.asked > 0 && sessions < b.total && time.Since(b.last) < comeBack:
+	case len(b.asked) > 0 && sessions < b.total && time.Since(b.asked[len(b.asked)-1]) < comeBack:
 		return comeBackTick, nil
 	}
 	return 0, nil
@@ -210,7 +235,7 @@ func (b *rebalance) step() (wait time.Duration, err error) {
 // describe is an answer of the admin API.
 func (b *rebalance) describe(state string) (api.Rebalance, error) {
 	s := b.service
-	a := api.Rebalance{Relay: b.relay.cfg.Membership.ID, Service: s.Name, Role: role(s.Route()), State: state, Rate: b.rate, Asked: b.asked, Workers: []api.RebalancedWorker{}}
+	a := api.Rebalance{Relay: b.relay.cfg.Membership.ID, Service: s.Name, Role: role(s.Route()), State: state, Rate: b.rate, Asked: len(b.asked), Workers: []api.RebalancedWorker{}}
 	if plan := s.Route().Plan; plan != nil && !s.Route().Affine() {
 		a.AskInstead = plan.Affine()
 	}
@@ -297,7 +322,7 @@ func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routin
 		ended = "no worker is above its share"
 	}
 	last.Reason = ended
-	log.Info("rebalance of sessions ends", "asked", b.asked, "reason", ended)
+	log.Info("rebalance of sessions ends", "asked", len(b.asked), "reason", ended)
 	send(last)
 }
 

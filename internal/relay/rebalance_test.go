@@ -30,14 +30,16 @@ import (
 // status 1012, service restart.
 type chatService struct {
 	*httptest.Server
-	stop context.CancelFunc
-	open sync.WaitGroup
+	stop  context.CancelFunc
+	open  sync.WaitGroup
+	begin atomic.Int64 // how long a session takes to begin
 }
 
 func newChatService(t *testing.T) *chatService {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &chatService{stop: stop}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Duration(s.begin.Load()))
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
@@ -566,6 +568,27 @@ func TestTCPSessionsAreOnlyEndedIfTheOperatorAsksForIt(t *testing.T) {
 	}
 	if ended < 3 || ended > 4 {
 		t.Errorf("%d sessions have ended", ended)
+	}
+}
+
+func TestSessionsThatTakeLongToBeginAreAskedToGoAfterEachOther(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.worker("w1", service("chat", newChatService(t).Server))
+	r.settled(t, "chat", 1)
+	clients := r.chat(t, 18, nil)
+	for _, id := range []string{"w2", "w3"} {
+		slow := newChatService(t)
+		slow.begin.Store(int64(300 * time.Millisecond))
+		f.worker(id, service("chat", slow.Server))
+	}
+	r.settled(t, "chat", 3)
+	_, done := r.rebalance(t, "rate=100")
+	allGoOn(t, r, clients)
+	// A worker at which sessions wait for 100 ms looks as if it hung, and gets no others.
+	if got := sessions(r.planned(t, "")); got["w1"] > 7 {
+		t.Errorf("the sessions are %v, %d were asked to go", got, done.Asked)
 	}
 }
 
