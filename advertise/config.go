@@ -77,9 +77,14 @@ const (
 	maxOutbound   = 2    // exchanges that this node has open at the same time
 	maxFetches    = 1024 // hinted records waiting to be fetched
 	fetchAttempts = 4    // first at the owner, then at other members
+	ownerAttempts = 3    // exchanges of the first attempt, while the owner is busy: all members fetch a new record at once
 	joinExchanges = 3    // exchanges when this node stops being alone
 	spreadLimit   = 16   // most new records of one exchange frame that are gossiped on
 	logBurst      = 16   // log lines about peers in a burst; then one per second
+
+	// ownerPause to twice as much is the pause before a busy owner is asked again: an exchange
+	// takes milliseconds, while another member may not have the record yet, or not answer.
+	ownerPause = 50 * time.Millisecond
 
 	minExchangeRate = 128 << 10 // bytes per second
 

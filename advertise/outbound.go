@@ -2,6 +2,7 @@ package advertise
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,8 @@ type finished struct {
 	fetch *instance // nil for a comparison
 	err   error
 	early bool // it began before the first worker appeared; set by Run's goroutine
+	// again is after which pause a busy member is asked again; 0: it is not.
+	again time.Duration
 }
 
 // exchangingWith reports whether this node has an open exchange with a member. There is at most
@@ -54,6 +57,14 @@ func (c *Catalogue) start(ctx context.Context, end *finished, side func(context.
 	c.outbound[end.peer] = end
 	c.exchanges.Go(func() {
 		end.err = c.open(ctx, end.peer, side)
+		for n := 1; end.again > 0 && n < ownerAttempts && errors.Is(end.err, errBusy); n++ {
+			select {
+			case <-time.After(end.again):
+				end.err = c.open(ctx, end.peer, side)
+			case <-ctx.Done():
+				end.err = ctx.Err()
+			}
+		}
 		select {
 		case c.finished <- end:
 		case <-c.stopped:
@@ -237,7 +248,11 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 			continue
 		}
 		f.running = true
-		c.start(ctx, &finished{peer: peer, fetch: &key}, func(ctx context.Context, fr *frames) (string, error) {
+		end := &finished{peer: peer, fetch: &key}
+		if peer == key.id {
+			end.again = ownerPause + time.Duration(c.partners.random.Int64N(int64(ownerPause)))
+		}
+		c.start(ctx, end, func(ctx context.Context, fr *frames) (string, error) {
 			return c.fetch(ctx, fr, []instance{key})
 		})
 	}

@@ -2,9 +2,12 @@ package advertise
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -354,6 +357,42 @@ func TestAWorkerDoesNotFetchTheLargeStatementOfARelay(t *testing.T) {
 		}
 		if got := worker.count("exchanges_total", resultFetched); got != 0 || worker.count("records_received_total", string(hinted)) == 0 {
 			t.Errorf("the worker fetched %v times", got)
+		}
+	})
+}
+
+func TestAnOwnerThatIsBusyIsAskedAgainBeforeOthers(t *testing.T) {
+	bubble(t, 0, func(t *testing.T, n *network) {
+		owner, reader := n.join("relay-0", identity.RoleRelay), n.join("relay-1", identity.RoleRelay)
+		mutes := make([]*node, 6)
+		for i := range mutes {
+			mutes[i] = n.join(fmt.Sprint("mute-", i), identity.RoleRelay)
+		}
+		settle(time.Minute)
+		n.mu.Lock()
+		for _, mute := range mutes { // a member that asks one of them waits in vain for seconds
+			mute.serve = func(_ context.Context, _ membership.Peer, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+		}
+		serve, busy := owner.serve, 2
+		owner.serve = func(ctx context.Context, peer membership.Peer, conn net.Conn) {
+			if peer.ID == reader.member.ID && busy > 0 {
+				busy--
+				f := owner.catalogue.newFrames(inward, peer, conn)
+				_, _, _ = f.receive(maxOpeningBytes)
+				_ = f.send(ctx, frameBusy, nil)
+				return
+			}
+			serve(ctx, peer, conn)
+		}
+		n.mu.Unlock()
+		says(t, owner, RelayStatement{Plan: PlanSettings{Version: 1, Body: strings.Repeat("x", 2*maxBroadcast)}})
+		heard := func() bool { return reader.count("records_received_total", string(hinted)) > 0 }
+		for began := time.Now(); !heard() && time.Since(began) < time.Minute; {
+			settle(10 * time.Millisecond)
+		}
+		settle(500 * time.Millisecond)
+		if reader.catalogue.View().Relays().Len() == 0 {
+			t.Errorf("half a second after the hint, the reader has no record; the owner would be busy %d more times", busy)
 		}
 	})
 }
