@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // template is a manifest with values in place of what operators change.
 type template struct {
@@ -48,14 +51,14 @@ var templates = []template{
 			"            # No CPU limit: a throttled relay misses gossip probes and looks dead to the others.\n" +
 			"            limits: {memory: 1Gi}\n", 1, "resources: " + value("relays.resources") + "\n"},
 	)},
-	{file: "workers.yaml", condition: "example.enabled", edits: append(workload("example", "worker"),
-		edit{"image: ringway-relay\n", 1, image("relay") + "\n"},
-		edit{"image: ringway-worker\n", 1, image("worker") + "\n"},
-		edit{"image: ringway-echo\n", 1, image("echo") + "\n"},
-		edit{`"127.0.0.1:9000"`, 1, text("127.0.0.1:%v", ".Values.example.port")},
-		edit{`"echo=127.0.0.1:9000;check=http:/"`, 1, text("%s=127.0.0.1:%v;check=http:/", ".Values.example.service", ".Values.example.port")},
-		edit{"resources:\n            requests: {cpu: 50m, memory: 64Mi}\n            limits: {memory: 256Mi}\n", 1, "resources: " + value("example.resources") + "\n"},
-	)},
+	{file: "workers.yaml", condition: "example.enabled", edits: slices.Concat(attached, workload("example", "worker"), []edit{
+		{"image: ringway-relay\n", 1, image("relay") + "\n"},
+		{"image: ringway-worker\n", 1, image("worker") + "\n"},
+		{"image: ringway-echo\n", 1, image("echo") + "\n"},
+		{`"127.0.0.1:9000"`, 1, text("127.0.0.1:%v", ".Values.example.port")},
+		{`"echo=127.0.0.1:9000;check=http:/"`, 1, text("%s=127.0.0.1:%v;check=http:/", ".Values.example.service", ".Values.example.port")},
+		{"resources:\n            requests: {cpu: 50m, memory: 64Mi}\n            limits: {memory: 256Mi}\n", 1, "resources: " + value("example.resources") + "\n"},
+	})},
 	{file: "networkpolicy.yaml", condition: "networkPolicy.enabled", edits: []edit{
 		{"    - from: # your clients: restrict this\n        - namespaceSelector: {}\n", 1, "    - from: " + value("networkPolicy.clients") + "\n"},
 		{"    # Add what else relays connect to: a collector of traces, services without a sidecar.\n", 1,
@@ -63,6 +66,30 @@ var templates = []template{
 		{"{kubernetes.io/metadata.name: ringway}", 1, "{kubernetes.io/metadata.name: {{ toJson .Release.Namespace }}}"},
 		{"{kubernetes.io/metadata.name: monitoring}", 2, "{kubernetes.io/metadata.name: " + value("networkPolicy.monitoringNamespace") + "}"},
 	}},
+}
+
+// attached are the edits for workers that attach: without what only gossip needs.
+var attached = []edit{
+	{join + gossipAddr, 1, "            {{- if .Values.example.attach }}\n            - {name: RINGWAY_ATTACH, value: " +
+		text("dns+relays.%s.svc.%s:7420", ".Release.Namespace", ".Values.clusterDomain") + "}\n            {{- else }}\n" + join + gossipAddr + "            {{- end }}\n"},
+	gossipOnly("            ", "- {name: RINGWAY_GOSSIP_KEY_FILE, value: /var/lib/ringway/gossip.keys}\n"),
+	gossipOnly("            ", "- {name: gossip, containerPort: 7401, protocol: TCP}\n            - {name: gossip-udp, containerPort: 7401, protocol: UDP}\n"),
+	gossipOnly("            ", "- {name: state, mountPath: /var/lib/ringway}\n      initContainers:\n        - name: keys\n"+
+		"          image: ringway-relay\n          args: [keys, import, /run/secret/gossip.keys, /var/lib/ringway/gossip.keys]\n          securityContext: *container\n"+
+		"          resources:\n            requests: {cpu: 10m, memory: 32Mi}\n            limits: {memory: 64Mi}\n"+
+		"          volumeMounts:\n            - {name: secret, mountPath: /run/secret, readOnly: true}\n            - {name: state, mountPath: /var/lib/ringway}\n"),
+	gossipOnly("        ", "- name: secret\n          secret: {secretName: ringway-gossip, defaultMode: 0440}\n"),
+	gossipOnly("        ", "- name: state\n          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"),
+}
+
+const (
+	join       = "            - {name: RINGWAY_JOIN, value: \"dns+relays.ringway.svc.cluster.local:7400\"}\n"
+	gossipAddr = "            - {name: RINGWAY_GOSSIP_ADDR, value: \"$(POD_IP):7401\"}\n"
+)
+
+// gossipOnly leaves lines out of workers that attach.
+func gossipOnly(indent, lines string) edit {
+	return edit{indent + lines, 1, indent + "{{- if not .Values.example.attach }}\n" + indent + lines + indent + "{{- end }}\n"}
 }
 
 // workload has the edits that relays and the example share, with the values of the section.

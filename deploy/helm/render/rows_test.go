@@ -24,6 +24,15 @@ func both(name, leaf string) map[string]string {
 
 func one(name, leaf string) map[string]string { return map[string]string{name: leaf} }
 
+// gone are leaves that are not there any more.
+func gone(at string, leaves ...string) map[string]string {
+	out := map[string]string{}
+	for _, leaf := range leaves {
+		out[at+leaf] = "gone"
+	}
+	return out
+}
+
 func join(all ...map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, m := range all {
@@ -72,17 +81,27 @@ var rows = append(append([]row{
 	{"ingress.annotations", `{"a": "1"}`, one("Service/ingress metadata.annotations.a", `"1"`)},
 	{"networkPolicy.enabled", `false`, map[string]string{"NetworkPolicy/relay": "gone", "NetworkPolicy/worker": "gone"}},
 	{"networkPolicy.clients", `[{"ipBlock": {"cidr": "10.0.0.0/8"}}]`, map[string]string{
-		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector": "gone",
-		"NetworkPolicy/relay spec.ingress[2].from[0].ipBlock.cidr":      `"10.0.0.0/8"`,
+		"NetworkPolicy/relay spec.ingress[1].from[0].namespaceSelector": "gone",
+		"NetworkPolicy/relay spec.ingress[1].from[0].ipBlock.cidr":      `"10.0.0.0/8"`,
 	}},
 	{"networkPolicy.egress", `[{"ports": [{"port": 4318}]}]`, map[string]string{
 		"NetworkPolicy/relay spec.egress[4].ports[0].port": "4318",
 	}},
 	{"networkPolicy.monitoringNamespace", `"metrics"`, map[string]string{
-		"NetworkPolicy/relay spec.ingress[3].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
+		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
 	}},
 	{"example.enabled", `false`, map[string]string{"Deployment/echo": "gone", "ServiceAccount/echo": "gone", "PodDisruptionBudget/echo": "gone"}},
+	{"example.attach", `true`, join(map[string]string{
+		workerEnv + "[RINGWAY_ATTACH].name": `"RINGWAY_ATTACH"`, workerEnv + "[RINGWAY_ATTACH].value": `"dns+relays.ringway.svc.cluster.local:7420"`,
+	}, gone(workerEnv+"[RINGWAY_JOIN]", ".name", ".value"), gone(workerEnv+"[RINGWAY_GOSSIP_ADDR]", ".name", ".value"), gone(workerEnv+"[RINGWAY_GOSSIP_KEY_FILE]", ".name", ".value"),
+		gone(workerPod+"containers[worker].ports[gossip]", ".name", ".containerPort", ".protocol"), gone(workerPod+"containers[worker].ports[gossip-udp]", ".name", ".containerPort", ".protocol"),
+		gone(workerPod+"containers[worker].volumeMounts[state]", ".name", ".mountPath"),
+		gone(workerPod+"initContainers[keys]", ".name", ".image", ".args[0]", ".args[1]", ".args[2]", ".args[3]", ".securityContext.allowPrivilegeEscalation",
+			".securityContext.readOnlyRootFilesystem", ".securityContext.capabilities.drop[0]", ".resources.requests.cpu", ".resources.requests.memory", ".resources.limits.memory",
+			".volumeMounts[secret].name", ".volumeMounts[secret].mountPath", ".volumeMounts[secret].readOnly", ".volumeMounts[state].name", ".volumeMounts[state].mountPath"),
+		gone(workerPod+"volumes[secret]", ".name", ".secret.secretName", ".secret.defaultMode"), gone(workerPod+"volumes[state]", ".name", ".emptyDir.medium", ".emptyDir.sizeLimit"),
+	)},
 	{"example.service", `"billing"`, one(workerEnv+"[RINGWAY_SERVICE].value", `"billing=127.0.0.1:9000;check=http:/"`)},
 	{"example.port", `9001`, map[string]string{
 		workerEnv + "[RINGWAY_SERVICE].value":  `"echo=127.0.0.1:9001;check=http:/"`,
