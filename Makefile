@@ -44,7 +44,7 @@ unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundl
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
-changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(clusterscript|peering|strategy|proxy/[a-z0-9]+|requestlog|worker/sidecar)$$
+changed := /ringway/(membership|advertise|affinity)$$|/internal/(clusterscript|peering|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
 
 # The detector would have each process wait for a second at its end, for races in goroutines
 # that still run. Packages with goroutines have none left then, which goleak checks.
@@ -104,6 +104,8 @@ test: ## all tests, and those of sims/bench; 5 to 9 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
 	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) \
 		$(if $(RACED),$$(go list $(packages) | grep -v -E '/internal/e2e|/ringway/sims/' | grep -E '$(unraced)|$(changed)'),$(longest) $$(go list $(packages) | grep -v /internal/e2e))
+	@# Of these packages the race detector excludes tests of allocations only.
+	[[ -z '$(RACED)' ]] || go test -timeout $(TIMEOUT) -run Allocate ./selection/router ./internal/requestlog
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The measurements beside other systems are a separate module: their dependencies must
@@ -287,6 +289,11 @@ test-containers: ## the compose fleet survives the loss of each of its parts (ne
 test-netns: ## a fleet under black holes and partitions, a network namespace for each member (Linux; root or user namespaces)
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
 	NETNS_TESTS=1 go test -count=1 -timeout 4m -v ./internal/e2e/netns
+
+.PHONY: test-large
+test-large: ## 40 relays with 20,000 attached workers, a hundredth of which is replaced each minute, and 300 with 50,000 in virtual time; half an hour, 20 GB
+	LARGE_TESTS=40x20000x15m go test -count=1 -timeout 1h -v ./internal/e2e/large
+	LARGE_TESTS=1 go test -count=1 -timeout 10m -v -run FiftyThousand ./internal/presence
 
 .PHONY: test-skew
 test-skew: ## a fleet of the release before this commit and of this commit, upgraded and reverted under load; about a minute
