@@ -1,8 +1,14 @@
 package presence
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // choice is the listing of a worker that counts, and the relay that has it.
@@ -23,46 +29,127 @@ func (c choice) better(o choice) bool {
 	return c.relay < o.relay
 }
 
-// choose returns the listing of each worker that counts, and by relay the workers whose proof is
-// wanted from it. mu is held.
-//
-// A listing is what its relay says. The worker has signed the id and the epoch of its record, so a
-// listing counts only for a life whose record is here. Host and drain are not signed: where relays
-// differ, what most of them state counts.
-func (f *Fleet) choose(now time.Time) (best map[string]choice, wants map[string][]instance) {
-	best, wants = make(map[string]choice, len(f.own.workers)), map[string][]instance{}
-	disputed := map[string]struct{}{}
-	consider := func(c choice) {
-		old, twice := best[c.id]
-		if twice && (c.epoch != old.epoch || c.host != old.host || c.draining != old.draining || c.key != old.key) {
-			disputed[c.id] = struct{}{}
-		}
-		if !twice || c.better(old) {
-			best[c.id] = c
-		}
+// choices are the listings that count. They are kept from one snapshot to the next, because a fleet has
+// tens of thousands of workers, of which few change at a time.
+type choices struct {
+	best     map[string]choice
+	attached []membership.Member // best, sorted by id
+	// stale are the workers of which a listing, the record or the certificate may have changed since
+	// they were chosen.
+	stale map[string]struct{}
+	// waiting are those of which a listed life, or a newer record of it, is not proven.
+	waiting map[string]struct{}
+	missing int // waiting, and not chosen
+	buffer  []choice
+}
+
+func newChoices() choices {
+	return choices{best: map[string]choice{}, stale: map[string]struct{}{}, waiting: map[string]struct{}{}}
+}
+
+// changed marks a worker as one to choose again.
+func (c *choices) changed(id string) { c.stale[id] = struct{}{} }
+
+// changedAll marks all workers of a list.
+func (c *choices) changedAll(l *list) {
+	for id := range l.workers {
+		c.changed(id)
 	}
-	for _, w := range f.own.workers {
-		consider(choice{w, f.cfg.ID})
+}
+
+// recheck marks all workers: certificates expire and are denied. mu is held.
+func (f *Fleet) recheck() {
+	f.changedAll(&f.own.list)
+	for _, l := range f.lists {
+		f.changedAll(&l.list)
 	}
-	for relay, l := range f.lists {
-		for _, w := range l.workers {
-			consider(choice{w, relay})
+}
+
+// choose brings the choices up to date. It returns, by relay, the workers whose proof is wanted from it.
+// mu is held.
+func (f *Fleet) choose(now time.Time) (wants map[string][]instance) {
+	maps.Copy(f.stale, f.waiting)
+	wants = map[string][]instance{}
+	var ids []string
+	for id := range f.stale {
+		settled, ok, proven := f.judge(id, wants, now)
+		if old, was := f.best[id]; was != ok || old != settled {
+			ids = append(ids, id)
 		}
-	}
-	f.missing = 0
-	for id, c := range best {
-		_, differ := disputed[id]
-		if !differ && f.believes(c.listed) && f.records[c.instance] >= c.sequence {
-			continue
-		}
-		if settled, ok := f.settleDispute(id, wants, now); ok {
-			best[id] = settled
+		if ok {
+			f.best[id] = settled
 		} else {
-			f.missing++
-			delete(best, id)
+			delete(f.best, id)
+		}
+		if proven {
+			delete(f.waiting, id)
+		} else {
+			f.waiting[id] = struct{}{}
 		}
 	}
-	return best, wants
+	clear(f.stale)
+	f.missing = 0
+	for id := range f.waiting {
+		if _, chosen := f.best[id]; !chosen {
+			f.missing++
+		}
+	}
+	slices.Sort(ids)
+	f.amend(ids)
+	return wants
+}
+
+// amend brings the attached members up to date. The ids are sorted.
+func (f *Fleet) amend(ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	next, old := make([]membership.Member, 0, len(f.best)), f.attached
+	for _, id := range ids {
+		n, there := slices.BinarySearchFunc(old, id, func(m membership.Member, id string) int { return strings.Compare(m.ID, id) })
+		next = append(next, old[:n]...)
+		if c, chosen := f.best[id]; chosen {
+			next = append(next, f.member(c.listed))
+		}
+		if there {
+			n++
+		}
+		old = old[n:]
+	}
+	f.attached = append(next, old...)
+}
+
+// join returns the members of the node and the attached ones, sorted by id. Of two with one id the
+// attached one counts if it is the later life of a worker. mu is held.
+func (f *Fleet) join(base []membership.Member) []membership.Member {
+	members, attached, room := make([]membership.Member, 0, len(base)+len(f.attached)), f.attached, f.cfg.MaxMembers-len(base)
+	f.full = false
+	take := func() {
+		if room > 0 {
+			members = append(members, attached[0])
+			room--
+		} else {
+			f.full = true
+		}
+		attached = attached[1:]
+	}
+	for _, m := range base {
+		for len(attached) > 0 && attached[0].ID < m.ID {
+			take()
+		}
+		if len(attached) > 0 && attached[0].ID == m.ID {
+			if m.Role == identity.RoleWorker && m.Epoch < attached[0].Epoch {
+				room++
+				continue
+			}
+			attached = attached[1:]
+		}
+		members = append(members, m)
+	}
+	for len(attached) > 0 {
+		take()
+	}
+	return members
 }
 
 // believes reports whether a record of this life of a worker is here, with a certificate that is not
@@ -75,20 +162,26 @@ func (f *Fleet) believes(w listed) bool {
 	return certificate != nil && certificate.Claims.Node == w.id && f.cfg.Identity.Recheck(certificate) == nil
 }
 
-// settleDispute returns of all listings of a worker the best of its latest life that is proven, with
-// the host and the drain that most relays state of it. A tie is not draining. What is not proven is
-// wanted: each life from one relay at a time, which another one replaces if it does not answer. mu is
-// held.
-func (f *Fleet) settleDispute(id string, wants map[string][]instance, now time.Time) (settled choice, ok bool) {
-	var of []choice
+// judge returns of all listings of a worker the best of its latest life that is proven, with the host and
+// the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each life
+// from one relay at a time, which another one replaces if it does not answer. mu is held.
+//
+// A listing is what its relay says. The worker has signed the id and the epoch of its record, so a
+// listing counts only for a life whose record is here. Host and drain are not signed.
+func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (settled choice, ok, proven bool) {
+	of := f.buffer[:0]
+	proven = true
 	consider := func(w listed, relay string) {
 		if w.id == "" {
 			return
 		}
 		believed := f.believes(w)
-		if relay != f.cfg.ID && (!believed || f.records[w.instance] < w.sequence) && now.Sub(f.asked[w.instance]) >= askAgain {
-			f.asked[w.instance] = now
-			wants[relay] = append(wants[relay], w.instance)
+		if relay != f.cfg.ID && (!believed || f.records[w.instance] < w.sequence) {
+			proven = false
+			if now.Sub(f.asked[w.instance]) >= askAgain {
+				f.asked[w.instance] = now
+				wants[relay] = append(wants[relay], w.instance)
+			}
 		}
 		if !believed {
 			return
@@ -96,7 +189,7 @@ func (f *Fleet) settleDispute(id string, wants map[string][]instance, now time.T
 		w.sequence = min(w.sequence, f.records[w.instance]) // more than that nothing has proven
 		switch c := (choice{w, relay}); {
 		case !ok || c.epoch > settled.epoch:
-			settled, ok, of = c, true, []choice{c}
+			settled, ok, of = c, true, append(of[:0], c)
 		case c.epoch == settled.epoch:
 			if of = append(of, c); c.better(settled) {
 				settled = c
@@ -107,17 +200,30 @@ func (f *Fleet) settleDispute(id string, wants map[string][]instance, now time.T
 	for relay, l := range f.lists { // in another order each time
 		consider(l.workers[id], relay)
 	}
-	hosts, draining := map[netip.Addr]int{}, 0
+	f.buffer = of
+	draining := 0
 	for _, c := range of {
-		if hosts[c.host]++; c.draining {
+		if c.draining {
 			draining++
 		}
 	}
+	settled.draining = 2*draining > len(of)
+	if slices.ContainsFunc(of, func(c choice) bool { return c.host != settled.host }) {
+		settled.host = mostStated(of)
+	}
+	return settled, ok, proven
+}
+
+// mostStated returns the host that most relays state, of equal ones the smallest.
+func mostStated(of []choice) (most netip.Addr) {
+	stated := map[netip.Addr]int{}
 	for _, c := range of {
-		if n, most := hosts[c.host], hosts[settled.host]; n > most || n == most && c.host.Less(settled.host) {
-			settled.host = c.host
+		stated[c.host]++
+	}
+	for host, n := range stated {
+		if n > stated[most] || n == stated[most] && host.Less(most) {
+			most = host
 		}
 	}
-	settled.draining = 2*draining > len(of)
-	return settled, ok
+	return most
 }

@@ -56,7 +56,7 @@ type Fleet struct {
 	certificates map[keyID]*identity.Certified
 	records      map[instance]uint64
 	asked        map[instance]time.Time
-	missing      int // listed workers without certificate or record
+	choices      // of all lists
 	left         map[instance]struct{}
 	departed     []membership.Departure // oldest first
 	feeds        map[*feed]struct{}
@@ -78,21 +78,26 @@ type metrics struct {
 	failed  *prometheus.CounterVec
 }
 
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := metric.With(reg)
+	m := &metrics{
+		workers: f.GaugeVec("ringway_presence_workers", "Attached workers: listed by this relay (own), seen in all lists (seen), and of these left out for now, because their certificate or record is not here yet (unproven).", "state"),
+		failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
+	}
+	metric.StartAtZero(m.failed, problemStream, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
+	for _, state := range []string{"own", "seen", "unproven"} {
+		m.workers.WithLabelValues(state)
+	}
+	return m
+}
+
 // New returns the fleet of a node that has not started.
 func New(node *membership.Node, logger *slog.Logger, reg prometheus.Registerer) *Fleet {
-	f := metric.With(reg)
 	fleet := &Fleet{
 		Node: node, cfg: node.Config(), logger: logger, lines: loglimit.New(logger), wake: make(chan struct{}, 1),
 		own: log{list: *newList()}, proofs: map[string]proof{}, lists: map[string]*foreign{}, certificates: map[keyID]*identity.Certified{},
-		records: map[instance]uint64{}, asked: map[instance]time.Time{}, left: map[instance]struct{}{}, feeds: map[*feed]struct{}{},
-		metrics: &metrics{
-			workers: f.GaugeVec("ringway_presence_workers", "Attached workers: listed by this relay (own), seen in all lists (seen), and of these left out for now, because their certificate or record is not here yet (unproven).", "state"),
-			failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
-		},
-	}
-	metric.StartAtZero(fleet.metrics.failed, problemStream, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
-	for _, state := range []string{"own", "seen", "unproven"} {
-		fleet.metrics.workers.WithLabelValues(state)
+		records: map[instance]uint64{}, asked: map[instance]time.Time{}, choices: newChoices(), left: map[instance]struct{}{}, feeds: map[*feed]struct{}{},
+		metrics: newMetrics(reg),
 	}
 	node.HandleStream(protocol, fleet.serve)
 	return fleet
@@ -197,6 +202,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 		case <-f.wake:
 			pending = true
 		case <-recheck.C:
+			f.mu.Lock()
+			f.recheck()
+			f.mu.Unlock()
 			pending = true
 		case <-again.C:
 			f.mu.Lock()
@@ -225,30 +233,11 @@ func (f *Fleet) merge(base *membership.Snapshot) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	best, wants := f.choose(now)
-	seen := len(best) + f.missing
-	members := make([]membership.Member, 0, len(base.Members())+len(best))
-	for _, m := range base.Members() {
-		if c, listed := best[m.ID]; listed {
-			if m.Role != identity.RoleWorker || m.Epoch >= c.epoch {
-				delete(best, m.ID)
-			} else {
-				continue // the attached life is later
-			}
-		}
-		members = append(members, m)
-	}
-	f.full = false
-	for _, id := range slices.Sorted(maps.Keys(best)) {
-		if len(members) >= f.cfg.MaxMembers {
-			f.full = true
-			break
-		}
-		members = append(members, f.member(best[id].listed))
-	}
-	f.sweep(best, now)
+	wants := f.choose(now)
+	members := f.join(base.Members())
+	f.sweep(now)
 	f.metrics.workers.WithLabelValues("own").Set(float64(len(f.own.workers)))
-	f.metrics.workers.WithLabelValues("seen").Set(float64(seen))
+	f.metrics.workers.WithLabelValues("seen").Set(float64(len(f.best) + f.missing))
 	f.metrics.workers.WithLabelValues("unproven").Set(float64(f.missing))
 	for relay, wanted := range wants {
 		if l := f.lists[relay]; l != nil {
@@ -280,44 +269,28 @@ func (f *Fleet) publish(base *membership.Snapshot, members []membership.Member, 
 		_, back := next.Get(d.Member.ID)
 		return back || now.Sub(d.At) > departuresFor
 	})
-	changed := old == nil || !slices.Equal(old.Members(), next.Members()) || old.Degraded() != base.Degraded()
-	if old != nil && changed {
-		for _, m := range old.Members() {
-			if !m.Attached {
-				continue
-			}
-			if _, there := next.Get(m.ID); there {
-				continue
-			}
-			d := membership.Departure{Member: m, Reason: membership.Failed, At: now}
-			if _, said := f.left[instance{m.ID, m.Epoch}]; said {
-				d.Reason = membership.Left
-			}
-			level := slog.LevelInfo
-			if d.Reason == membership.Failed {
-				level = slog.LevelWarn
-			}
-			f.lines.Log(level, "member "+string(d.Reason), "member", m.ID, "role", m.Role, "addr", m.GossipAddr, "attached", true)
-			f.departed = append(f.departed, d)
-		}
-		if over := len(f.departed) - departuresKept; over > 0 {
-			f.departed = slices.Delete(f.departed, 0, over)
+	changes := membership.Diff(old, next)
+	for _, m := range slices.Concat(changes.Left, changes.Failed) {
+		if m.Attached {
+			f.departs(m, now)
 		}
 	}
-	if changed {
-		for _, m := range members {
-			if !m.Attached {
-				continue
-			}
-			was := membership.Member{}
-			if old != nil {
-				was, _ = old.Get(m.ID)
-			}
-			if !was.Attached || was.Epoch != m.Epoch {
-				f.lines.Log(slog.LevelInfo, "member joined", "member", m.ID, "role", m.Role, "addr", m.GossipAddr, "attached", true)
-			}
+	if over := len(f.departed) - departuresKept; over > 0 {
+		f.departed = slices.Delete(f.departed, 0, over)
+	}
+	joined := changes.Joined
+	for _, r := range slices.Concat(changes.Superseded, changes.Changed) {
+		if !r.Old.Attached || r.Old.Epoch != r.New.Epoch {
+			joined = append(joined, r.New)
 		}
 	}
+	for _, m := range joined {
+		if m.Attached {
+			f.lines.Log(slog.LevelInfo, "member joined", "member", m.ID, "role", m.Role, "addr", m.GossipAddr, "attached", true)
+		}
+	}
+	changed := old == nil || old.Degraded() != base.Degraded() ||
+		len(changes.Joined)+len(changes.Left)+len(changes.Failed)+len(changes.Superseded)+len(changes.Changed) > 0
 	if !changed && base.Version() <= f.merged.base {
 		return
 	}
@@ -335,10 +308,20 @@ func (f *Fleet) publish(base *membership.Snapshot, members []membership.Member, 
 	f.snapshots.Store(next.WithDepartures(departures, base.Degraded()))
 }
 
+// departs remembers and logs the end of an attached worker. mu is held.
+func (f *Fleet) departs(m membership.Member, now time.Time) {
+	d, level := membership.Departure{Member: m, Reason: membership.Failed, At: now}, slog.LevelWarn
+	if _, said := f.left[instance{m.ID, m.Epoch}]; said {
+		d.Reason, level = membership.Left, slog.LevelInfo
+	}
+	f.lines.Log(level, "member "+string(d.Reason), "member", m.ID, "role", m.Role, "addr", m.GossipAddr, "attached", true)
+	f.departed = append(f.departed, d)
+}
+
 // sweep forgets what belongs to workers that no list has. mu is held.
-func (f *Fleet) sweep(best map[string]choice, now time.Time) {
-	current := func(i instance) bool { return best[i.id].epoch == i.epoch }
-	if len(f.records) > len(best)+1024 || len(f.records) > 2*len(best) {
+func (f *Fleet) sweep(now time.Time) {
+	current := func(i instance) bool { return f.best[i.id].epoch == i.epoch }
+	if len(f.records) > len(f.best)+1024 || len(f.records) > 2*len(f.best) {
 		maps.DeleteFunc(f.records, func(i instance, _ uint64) bool { return !current(i) })
 	}
 	if len(f.asked) > 0 {
@@ -347,9 +330,9 @@ func (f *Fleet) sweep(best map[string]choice, now time.Time) {
 	if len(f.left) > departuresKept {
 		clear(f.left)
 	}
-	if len(f.certificates) > 2*len(best)+1024 {
-		used := make(map[keyID]struct{}, len(best))
-		for _, c := range best {
+	if len(f.certificates) > 2*len(f.best)+1024 {
+		used := make(map[keyID]struct{}, len(f.best))
+		for _, c := range f.best {
 			used[c.key] = struct{}{}
 		}
 		maps.DeleteFunc(f.certificates, func(key keyID, _ *identity.Certified) bool { _, in := used[key]; return !in })
@@ -382,6 +365,7 @@ func (f *Fleet) learn(id string, chain [][]byte) (key keyID, err error) {
 		return key, errors.New("too many certificates: raise --max-members")
 	}
 	f.certificates[key] = certificate
+	f.changed(id)
 	return key, nil
 }
 
@@ -396,6 +380,7 @@ func (f *Fleet) takeRecord(ctx context.Context, of instance, raw []byte) (sequen
 	}
 	f.mu.Lock()
 	f.records[of] = max(f.records[of], sequence)
+	f.changed(of.id)
 	f.mu.Unlock()
 	return sequence, nil
 }

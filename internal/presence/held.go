@@ -15,7 +15,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/internal/session"
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // held is one session.
@@ -233,7 +232,7 @@ func (s *Server) row(worker string, size int) []session.RowRelay {
 	if snapshot == nil {
 		return nil
 	}
-	return rowOf(worker, snapshot.WithRole(identity.RoleRelay), size)
+	return rowOf(worker, s.relays(snapshot), size)
 }
 
 // recordOf returns the newest record of a worker in the own list.

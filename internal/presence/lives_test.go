@@ -13,7 +13,7 @@ import (
 
 // The relay reads the last frames of a killed worker when the next life of it already has a session.
 func TestAnEarlierLifeOfAWorkerReplacesNoLaterOne(t *testing.T) {
-	fleet := &Fleet{cfg: membership.Config{ID: "r1", MaxMembers: math.MaxInt}, own: log{list: *newList()}, proofs: map[string]proof{}, left: map[instance]struct{}{}, wake: make(chan struct{}, 1)}
+	fleet := &Fleet{cfg: membership.Config{ID: "r1", MaxMembers: math.MaxInt}, own: log{list: *newList()}, proofs: map[string]proof{}, left: map[instance]struct{}{}, wake: make(chan struct{}, 1), choices: newChoices()}
 	fleet.snapshots.Store(membership.NewSnapshot(1, "r1", nil))
 	s := &Server{fleet: fleet, gauge: prometheus.NewGauge(prometheus.GaugeOpts{}), held: map[*held]struct{}{}, byID: map[string][]*held{}, sources: map[netip.Prefix]int{}}
 	begin := func(epoch uint64) (h *held, closed func() bool) {

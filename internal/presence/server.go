@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/session"
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -80,6 +82,7 @@ type Server struct {
 	refused *prometheus.CounterVec
 	gauge   prometheus.Gauge
 	lines   *rate.Limiter
+	known   atomic.Pointer[known] // of the snapshot that was asked for last
 
 	mu      sync.Mutex // guards the fields below
 	held    map[*held]struct{}
@@ -108,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for snapshot := range snapshots {
 		// Only relays are in rows.
 		key := fmt.Sprint(s.cfg.RowSize())
-		for _, m := range snapshot.WithRole(identity.RoleRelay) {
+		for _, m := range s.relays(snapshot) {
 			key += fmt.Sprintf(" %s %d %s %t %t", m.ID, m.Epoch, m.ForwardAddr, m.Draining, m.Leaving)
 		}
 		s.mu.Lock()
@@ -128,6 +131,23 @@ func (s *Server) Run(ctx context.Context) error {
 
 func superseded(id string, epoch, later uint64) string {
 	return fmt.Sprintf("worker %s of epoch %d: a later life of it, of epoch %d, is in the fleet: stop one of the two, or give each an --id of its own", id, epoch, later)
+}
+
+// known are the relays of a snapshot.
+type known struct {
+	of  *membership.Snapshot
+	all []membership.Member
+}
+
+// relays returns the relays of a snapshot. Each session asks for them every few seconds, and there are
+// some hundred relays among tens of thousands of members.
+func (s *Server) relays(of *membership.Snapshot) []membership.Member {
+	last := s.known.Load()
+	if last == nil || last.of != of {
+		last = &known{of, of.WithRole(identity.RoleRelay)}
+		s.known.Store(last)
+	}
+	return last.all
 }
 
 // Close ends all sessions and waits for them.

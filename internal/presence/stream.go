@@ -58,6 +58,7 @@ func (f *Fleet) follow(ctx context.Context, s *membership.Snapshot) {
 			continue // this member may be the one that is cut off
 		}
 		l.end()
+		f.changedAll(&l.list)
 		delete(f.lists, id)
 		f.notify()
 	}
@@ -116,6 +117,7 @@ func (f *Fleet) expire(l *foreign) {
 	defer f.mu.Unlock()
 	if len(l.workers) > 0 && time.Since(l.heard) > listLife {
 		if s := f.Node.Snapshot(); s != nil && !s.Degraded() {
+			f.changedAll(&l.list)
 			l.list = *newList()
 			f.notify()
 		}
@@ -161,6 +163,8 @@ func (f *Fleet) read(ctx context.Context, id string, l *foreign) error {
 				continue
 			}
 			f.mu.Lock()
+			f.changedAll(&l.list)
+			f.changedAll(next)
 			l.list, l.settled, l.heard, whole = *next, true, time.Now(), true
 			f.mu.Unlock()
 			next = newList()
@@ -216,9 +220,11 @@ func (f *Fleet) apply(l *foreign, c change) error {
 			f.left[g.instance] = struct{}{}
 		}
 		l.drop(g.instance)
+		f.changed(g.id)
 	}
 	for _, w := range c.listed {
 		l.put(w)
+		f.changed(w.id)
 	}
 	if len(l.workers) > f.cfg.MaxMembers {
 		return errors.New("it lists more workers than --max-members allows")
@@ -393,8 +399,9 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 	}
 }
 
-// changed tells the readers that the own list has changed. mu is held.
-func (f *Fleet) changed() {
+// ownChanged tells the readers that a worker of the own list has changed. mu is held.
+func (f *Fleet) ownChanged(id string) {
+	f.changed(id)
 	for one := range f.feeds {
 		select {
 		case one.fresh <- struct{}{}:
@@ -410,7 +417,7 @@ func (f *Fleet) put(w listed, p proof) {
 	defer f.mu.Unlock()
 	f.proofs[w.id] = p
 	f.own.put(w)
-	f.changed()
+	f.ownChanged(w.id)
 }
 
 // drop takes a life of a worker off the list.
@@ -424,7 +431,7 @@ func (f *Fleet) drop(i instance, left bool) {
 		f.left[i] = struct{}{}
 	}
 	delete(f.proofs, i.id)
-	f.changed()
+	f.ownChanged(i.id)
 }
 
 // epochOf returns the epoch of the life of a worker that this relay sees, 0 for none, and whether
