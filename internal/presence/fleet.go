@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,8 +23,11 @@ import (
 
 const (
 	// intervalPerMember times the number of members is the least time between two snapshots of a
-	// burst, as in package membership.
-	intervalPerMember = 5 * time.Microsecond
+	// burst, and longestInterval the most: with thousands of workers changes come all the time, and
+	// for each snapshot a relay looks at all members and plans again, which takes some milliseconds.
+	// A worker counts after two snapshots: the first asks for its proof.
+	intervalPerMember = 200 * time.Microsecond
+	longestInterval   = 400 * time.Millisecond
 	// recheckInterval is how often certificates are checked again, which can expire or be denied.
 	recheckInterval = 5 * time.Second
 	// askAgain is after how long a proof that did not come is wanted from another relay.
@@ -215,10 +217,13 @@ func (f *Fleet) Run(ctx context.Context) error {
 		if pending && base != nil && pacer.May() {
 			pending = false
 			n := f.merge(base)
-			pacer.Begin(time.Duration(n) * intervalPerMember)
+			pacer.Begin(interval(n))
 		}
 	}
 }
+
+// interval returns the least time between two snapshots of n members.
+func interval(n int) time.Duration { return min(time.Duration(n)*intervalPerMember, longestInterval) }
 
 func (f *Fleet) notify() {
 	select {
@@ -300,9 +305,8 @@ func (f *Fleet) publish(base *membership.Snapshot, members []membership.Member, 
 	}
 	departures := slices.Clone(base.Departures())
 	for _, d := range f.departed {
-		at, twice := slices.BinarySearchFunc(departures, d.Member.ID, func(o membership.Departure, id string) int { return strings.Compare(o.Member.ID, id) })
-		if !twice {
-			departures = slices.Insert(departures, at, d)
+		if _, twice := base.Departed(d.Member.ID); !twice {
+			departures = append(departures, d)
 		}
 	}
 	f.snapshots.Store(next.WithDepartures(departures, base.Degraded()))

@@ -212,7 +212,7 @@ func (s *simulation) plan(v *view) {
 		v.planned = false
 		n := v.merge(v.base)
 		v.merges++
-		v.free = s.now.Add(time.Duration(n) * intervalPerMember)
+		v.free = s.now.Add(interval(n))
 		for _, l := range v.lists {
 			s.prove(v, l)
 		}

@@ -24,9 +24,9 @@ const (
 	// workersPerProcess have a listener, three sessions and three connections of relays each, and a
 	// process has 20,000 descriptors at most.
 	workersPerProcess = 2000
-	// startsPerSecond is how fast the workers start together. Each of 40 relays checks the certificate
-	// and the record of each, and the processes share two processors.
-	startsPerSecond = 60
+	// startsPerSecond is how fast the workers start together. Each relay checks the certificate and
+	// the record of each, and all processes share two processors.
+	startsPerSecond = 40
 	// settles is how long a change may take to be known everywhere.
 	settles = 5 * time.Second
 	// warm bounds the start of the whole fleet.
@@ -46,7 +46,7 @@ type fleet struct {
 func TestAFleetOfAttachedWorkersStaysWholeWhileWorkersAreReplaced(t *testing.T) {
 	size := os.Getenv("LARGE_TESTS")
 	if size == "" {
-		t.Skip("a quarter of an hour: make test-large")
+		t.Skip("ten minutes: make test-large")
 	}
 	var relays, workers int
 	var text string
