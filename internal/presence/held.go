@@ -175,11 +175,12 @@ func (s *Server) update(h *held, change func(*listed), record []byte) *session.R
 		p.record = s.fleet.recordOf(h.of.instance)
 	}
 	s.fleet.put(h.of, p)
-	if first { // the session that this one replaces
+	if first { // it replaces those that began before it
 		for _, other := range s.byID[h.of.id] {
-			if other != h && other.of.epoch <= h.of.epoch {
-				_ = other.conn.Close()
+			if other == h {
+				break
 			}
+			_ = other.conn.Close()
 		}
 	}
 	return nil

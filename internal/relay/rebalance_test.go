@@ -587,7 +587,8 @@ func TestSessionsThatTakeLongToBeginAreAskedToGoAfterEachOther(t *testing.T) {
 	_, done := r.rebalance(t, "rate=100")
 	allGoOn(t, r, clients)
 	// A worker at which sessions wait for 100 ms looks as if it hung, and gets no others.
-	if got := sessions(r.planned(t, "")); got["w1"] > 7 {
+	// Its share is 6; a client that a busy machine keeps away for a second may come back.
+	if got := sessions(r.planned(t, "")); got["w1"] > 9 {
 		t.Errorf("the sessions are %v, %d were asked to go", got, done.Asked)
 	}
 }
