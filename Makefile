@@ -96,7 +96,7 @@ test-long: ## tests that take minutes, processes with the race detector: a flood
 
 .PHONY: test-full
 test-full: ## histories of 200 members, a million requests and answers, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
-	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion' ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion|NoOrderOfEvents' ./internal/presence ./internal/sharedkey ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build
