@@ -16,8 +16,8 @@ RACED    ?=
 # Per package; a test that hangs prints its goroutines and fails.
 TIMEOUT  ?= 12m
 
-# Relays, workers and time of `make test-large`. A relay needs about 300 MB and a tenth of a processor, a
-# worker half a megabyte: 40x20000x15m is for a large machine.
+# Relays, workers and time of `make test-large`. At this size a relay takes 211 MB and a tenth of a
+# processor, a worker half a megabyte. 40x20000x15m does not come up on two processors.
 LARGE   ?= 10x5000x5m
 
 # The release whose bytes `make wire-fixtures` adds.
