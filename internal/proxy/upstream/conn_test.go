@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,46 @@ func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
 	go func() { _, _ = there.Write([]byte("x")) }()
 	if n, err := c.Read(c.one[:]); n != 1 || g.head.Load() != headFree {
 		t.Error("the body cannot be read after a head that was found late:", err)
+	}
+}
+
+// ended counts the deadlines that end reads and writes of a connection.
+type ended struct {
+	net.Conn
+	n atomic.Int64
+}
+
+func (e *ended) SetDeadline(t time.Time) error {
+	if t.Equal(expiredDeadline) {
+		e.n.Add(1)
+	}
+	return nil
+}
+
+// The watch looks at an exchange while its head arrives, with an hour left. A connection that it
+// ended then would fail the next request on it.
+func TestTheWatchEndsNoConnectionWhoseHeadArrivesInTime(t *testing.T) {
+	p, x, c := new(Pool), Exchange{Deadline: time.Now().Add(time.Hour)}, new(ended)
+	g := new(progress)
+	g.begin(nil, &x)
+	g.c = &conn{Conn: c}
+	var done atomic.Bool
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for !done.Load() {
+			p.mu.Lock()
+			g.check(0)
+			p.mu.Unlock()
+		}
+	})
+	for range 2_000_000 {
+		g.head.Store(headDue)
+		p.headArrived(g)
+	}
+	done.Store(true)
+	looking.Wait()
+	if n := c.n.Load(); n > 0 {
+		t.Errorf("%d of 2,000,000 connections were ended although their heads had arrived", n)
 	}
 }
 

@@ -224,11 +224,13 @@ func (g *progress) check(elapsed time.Duration) {
 // endLate ends an exchange over HTTP/1.1 whose head is late. A deadline on the socket would
 // need a timer for each request.
 func (g *progress) endLate() bool {
-	if g.head.Load() == headFree {
+	switch g.head.Load() { // once: the exchange may end the wait at any time
+	case headFree:
 		return false
-	}
-	if g.head.Load() == headDue && (!g.headIsLate() || !g.head.CompareAndSwap(headDue, headLate)) {
-		return false
+	case headDue:
+		if !g.headIsLate() || !g.head.CompareAndSwap(headDue, headLate) {
+			return false
+		}
 	}
 	_ = g.c.SetDeadline(expiredDeadline)
 	return true
