@@ -2,7 +2,6 @@ package advertise
 
 import (
 	"container/list"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -256,18 +255,7 @@ func TestTheExplorerFindsFaultsOfTheStore(t *testing.T) {
 		}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := recordRules{test.take, 1, 1}.model().Explore()
-			var violation *explore.Violation
-			if !errors.As(err, &violation) {
-				t.Fatalf("not found: %v", err)
-			}
-			t.Log(violation)
-			if n := len(strings.Split(violation.Script, "\n")); n != test.steps {
-				t.Errorf("%d steps, want %d", n, test.steps)
-			}
-			if _, err := realRecordRules.model().Replay(violation.Script); err != nil {
-				t.Errorf("without the fault: %v", err)
-			}
+			explore.Planted(t, recordRules{test.take, 1, 1}.model(), realRecordRules.model(), test.steps)
 		})
 	}
 }

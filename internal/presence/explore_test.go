@@ -1,7 +1,6 @@
 package presence
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -278,37 +277,19 @@ func TestNoOrderOfEventsShowsAWorkerThatNoRelayListsOrHidesOneThatIs(t *testing.
 	}
 }
 
-// shortest is the script that the explorer finds for a planted fault. The same script does no harm
-// without the fault.
-func shortest(t *testing.T, faulty presenceRules, steps int) string {
-	t.Helper()
-	_, err := faulty.model().Explore()
-	var violation *explore.Violation
-	if !errors.As(err, &violation) {
-		t.Fatalf("the planted fault was not found: %v", err)
-	}
-	if n := len(strings.Split(violation.Script, "\n")); n != steps {
-		t.Errorf("%d steps, want %d", n, steps)
-	}
-	if _, err := realPresence.model().Replay(violation.Script); err != nil {
-		t.Errorf("without the fault: %v", err)
-	}
-	return violation.Error()
-}
-
 func TestTheExplorerFindsALogThatDoesNotSayThatALifeIsReplaced(t *testing.T) {
-	t.Log(shortest(t, presenceRules{sessions: 2, begin: wholeList, put: func(l *log, w listed) {
+	explore.Planted(t, presenceRules{sessions: 2, begin: wholeList, put: func(l *log, w listed) {
 		l.list.put(w)
 		l.record(logged{id: w.instance})
-	}}, 8))
+	}}.model(), realPresence.model(), 8)
 }
 
 func TestTheExplorerFindsANewStreamThatGoesOnWhereTheLastOneBroke(t *testing.T) {
-	t.Log(shortest(t, presenceRules{sessions: 2, put: (*log).put, begin: func(o *owner) (frames [][]byte) {
+	explore.Planted(t, presenceRules{sessions: 2, put: (*log).put, begin: func(o *owner) (frames [][]byte) {
 		changes, _ := o.own.after(o.sent)
 		for _, c := range changes {
 			frames = append(frames, c.encode())
 		}
 		return frames
-	}}, 4))
+	}}.model(), realPresence.model(), 4)
 }

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -295,18 +294,7 @@ func TestTheExplorerFindsFaultsOfAChangeOfSettings(t *testing.T) {
 		}, realPlanRules.drain}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := test.rules.model().Explore()
-			var violation *explore.Violation
-			if !errors.As(err, &violation) {
-				t.Fatalf("not found: %v", err)
-			}
-			t.Log(violation)
-			if n := len(strings.Split(violation.Script, "\n")); n != test.steps {
-				t.Errorf("%d steps, want %d", n, test.steps)
-			}
-			if _, err := realPlanRules.model().Replay(violation.Script); err != nil {
-				t.Errorf("without the fault: %v", err)
-			}
+			explore.Planted(t, test.rules.model(), realPlanRules.model(), test.steps)
 		})
 	}
 }

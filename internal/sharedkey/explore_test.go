@@ -1,7 +1,6 @@
 package sharedkey
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -228,33 +227,15 @@ func TestNoOrderOfEventsLeavesTwoKeysInAFleetThatTalks(t *testing.T) {
 	}
 }
 
-// shortest is the script that the explorer finds for a planted fault. The same script does no harm
-// without the fault.
-func shortest(t *testing.T, faulty rules, steps int) string {
-	t.Helper()
-	_, err := faulty.model().Explore()
-	var violation *explore.Violation
-	if !errors.As(err, &violation) {
-		t.Fatalf("the planted fault was not found: %v", err)
-	}
-	if n := len(strings.Split(violation.Script, "\n")); n != steps {
-		t.Errorf("%d steps, want %d", n, steps)
-	}
-	if _, err := realRules.model().Replay(violation.Script); err != nil {
-		t.Errorf("without the fault: %v", err)
-	}
-	return violation.Error()
-}
-
 func TestTheExplorerFindsARelayThatTakesEveryKey(t *testing.T) {
-	t.Log(shortest(t, rules{answers: 1, learn: func(r keyring, l peerAnswer) (keyring, bool) {
+	explore.Planted(t, rules{answers: 1, learn: func(r keyring, l peerAnswer) (keyring, bool) {
 		return r.use(l.answer.Key, sourcePeer, l.now, l.now.Add(l.retire)), false
-	}}, 2))
+	}}.model(), realRules.model(), 2)
 }
 
 func TestTheExplorerFindsARelayThatForgetsTheKeysOfOthers(t *testing.T) {
-	t.Log(shortest(t, rules{answers: 1, learn: func(r keyring, l peerAnswer) (keyring, bool) {
+	explore.Planted(t, rules{answers: 1, learn: func(r keyring, l peerAnswer) (keyring, bool) {
 		l.answer.Retired = nil
 		return r.learn(l)
-	}}, 2))
+	}}.model(), realRules.model(), 2)
 }
