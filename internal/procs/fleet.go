@@ -25,6 +25,8 @@ type Fleet struct {
 	// Attach has workers attached to the first relay, and the others by their rows, in place of
 	// gossip: without a gossip port and a gossip key.
 	Attach bool
+	// KeyOnly has members use the gossip key of Security, and no certificate.
+	KeyOnly bool
 
 	cfg   FleetConfig
 	admin *http.Client
@@ -151,6 +153,8 @@ func (f *Fleet) Start(m *Member, cfg Config) (err error) {
 		flags := f.Security.Flags(m.ID, m.ID)
 		if attached {
 			flags = flags[:len(flags)-2] // without the gossip keys
+		} else if f.KeyOnly {
+			flags = flags[len(flags)-2:]
 		}
 		args = append(args, flags...)
 	}

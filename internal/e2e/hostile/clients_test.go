@@ -163,3 +163,34 @@ func TestARelayNearItsMemoryLimitRefusesRequestsAndLives(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAClientReachesOneServiceByHTTPAndNamesNoOtherClient sends what proxies in front of a service
+// understand in other ways: two services, another scheme, TRACE, and fields that name a client.
+func TestAClientReachesOneServiceByHTTPAndNamesNoOtherClient(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1})
+	for _, c := range []struct {
+		head   string
+		status int
+	}{
+		{"GET /told HTTP/1.1\r\nHost: a\r\nRingway-Service: echo\r\nRingway-Service: other\r\n", http.StatusBadRequest},
+		{"GET ftp://a/told HTTP/1.1\r\nHost: a\r\nRingway-Service: echo\r\n", http.StatusBadRequest},
+		{"TRACE /told HTTP/1.1\r\nHost: a\r\nRingway-Service: echo\r\n", http.StatusMethodNotAllowed},
+		{"GET /told HTTP/1.1\r\nHost: a\r\nRingway-Service: echo\r\nTrue-Client-IP: 203.0.113.9\r\nCF-Connecting-IP: 203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\nForwarded: for=203.0.113.9\r\nX-Forwarded-For: 203.0.113.9\r\n", http.StatusOK},
+	} {
+		conn, err := net.Dial("tcp", f.Relays[0].Ingress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(procs.Patience))
+		_, _ = io.WriteString(conn, c.head+"Connection: close\r\n\r\n")
+		answer, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if err != nil || !strings.HasPrefix(string(answer), fmt.Sprintf("HTTP/1.1 %d ", c.status)) || strings.Contains(string(answer), "203.0.113.9") {
+			t.Errorf("%q: %q, %v, want %d and no address that the client made up", c.head, answer, err, c.status)
+		}
+		if told := strings.Contains(string(answer), "X-Forwarded-For: 127.0.0.1"); told != (c.status == http.StatusOK) {
+			t.Errorf("%q: %q: whether it reached the service is wrong", c.head, answer)
+		}
+	}
+}

@@ -52,3 +52,46 @@ func TestKeysNeverTravelThroughAProxyOrInClearText(t *testing.T) {
 	}
 	proxy.untouched(t, "the proxy")
 }
+
+// TestASecretThatOtherUsersCanReadStartsNoMember gives a relay each of its secrets in a way that
+// shows them to every user of the host.
+func TestASecretThatOtherUsersCanReadStartsNoMember(t *testing.T) {
+	t.Parallel()
+	security, err := procs.NewSecurity(procs.SecurityConfig{Dir: t.TempDir(), Binaries: binaries, Cluster: cluster, Environment: environment})
+	if err == nil {
+		err = security.Issue(procs.Claims{Role: "relay", Node: "r1"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := strings.Repeat("5e", 32)
+	readable := func(name, text string) string {
+		file := security.Path(name)
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	key, err := os.ReadFile(security.Path("r1.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args   []string
+		remedy string
+	}{
+		"the shared key in the list of processes": {[]string{"--shared-key", secret}, "--shared-key-file"},
+		"the shared key in a file":                {[]string{"--shared-key-file", readable("shared.key", secret)}, "chmod 600"},
+		"the token of the admin API":              {[]string{"--admin-token-file", readable("token", "0123456789abcdefghij-token")}, "chmod 600"},
+		"the private key":                         {[]string{"--tls-key", readable("readable.key", string(key))}, "chmod 600"},
+	} {
+		args := append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", "r1", "--admin-addr", "127.0.1.1:0", "--ingress-addr", "127.0.1.1:0",
+			"--peer-addr", "127.0.1.1:0", "--gossip-addr", "127.0.1.1:0"}, security.Flags("r1", "r1")...)
+		if r := procs.Run(procs.Config{Binary: "relay", Dir: binaries, Args: append(args, c.args...)}); r.Code <= 0 || !strings.Contains(r.Stderr, c.remedy) || strings.Contains(r.Stderr, secret) {
+			t.Errorf("%s: want a refusal that says %q and not the secret: %v", name, c.remedy, r)
+		}
+	}
+}

@@ -47,6 +47,8 @@ type fleetConfig struct {
 	Offer string
 	// RelayEnv is added to the environment of every relay.
 	RelayEnv []string
+	// KeyOnly gives the members the gossip key and no certificates.
+	KeyOnly bool
 	// Advertised returns the gossip address that r1 announces to the others, where it is not the
 	// one it listens on.
 	Advertised func(gossip string) string
@@ -63,6 +65,7 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 		return procs.FreeAddrOn(t, strings.NewReplacer("r", "127.0.1.", "w", "127.0.2.").Replace(id))
 	}})
 	f.Secure(t.TempDir())
+	f.KeyOnly = cfg.KeyOnly
 	for n := range cfg.Relays {
 		f.Relay(fmt.Sprintf("r%d", n+1))
 	}
@@ -106,6 +109,7 @@ type member struct {
 	Epoch      uint64
 	GossipAddr string `json:"gossip_addr"`
 	Leaving    bool
+	Draining   bool
 }
 
 // listed are the members that a relay lists; those that it names as unproven are in

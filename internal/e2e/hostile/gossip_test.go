@@ -173,3 +173,37 @@ func (f *fleet) planned(r *relay) (ids []string) {
 	slices.Sort(ids)
 	return ids
 }
+
+// TestWithoutCertificatesAForgedGoodbyeLastsSeconds has a holder of the gossip key, in a fleet
+// without certificates, say goodbye in the name of a worker to all members but that one.
+func TestWithoutCertificatesAForgedGoodbyeLastsSeconds(t *testing.T) {
+	t.Parallel()
+	const seconds = 20 * time.Second // a minute and a half, or for good, where nothing asks the member
+	for _, noticed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with a leave notice %t", noticed), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, KeyOnly: true})
+			o, victim := newOutsider(t, f), f.instances("w1")[0]
+			others := slices.DeleteFunc(f.gossipOf(true), func(addr string) bool { return addr == f.Workers[0].Gossip })
+			gone := func(r *relay) bool { return !slices.Contains(f.IDs(r), victim.id) }
+			var lies [][]byte
+			for incarnation := range uint32(8) {
+				lies = append(lies, message(msgDead, dead{Incarnation: 1 + incarnation, Node: victim.name(), From: victim.name()}))
+			}
+			if noticed {
+				lies = append(lies, goodbye(victim))
+			}
+			began := time.Now()
+			stop := keepDoing(t, func() { o.send(others, lies...) })
+			procs.Await(t, "a relay believes it", func() bool { return slices.ContainsFunc(f.Relays, gone) })
+			stop()
+			procs.Await(t, "all relays list the worker again", func() bool { return !slices.ContainsFunc(f.Relays, gone) && f.allThere() == nil })
+			took := time.Since(began)
+			t.Logf("gone for %v", took.Round(10*time.Millisecond))
+			if took > seconds {
+				t.Errorf("a forged goodbye lasts %v", took)
+			}
+			f.wellDuring(time.Second)
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
 
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
@@ -199,4 +202,73 @@ func TestReplayedGoodbyesAndRecordsOfAWorkerChangeNothing(t *testing.T) {
 	})
 	procs.Await(t, "the replayed statements arrive", func() bool { return f.received(f.Relays[1], "old") > old+20 })
 	f.wellDuring(watching)
+}
+
+// announcements are what a member announced about itself in recorded packets: each once, by the
+// incarnation at which it did.
+func (o *outsider) announcements(recorded [][]byte, of string) map[uint32]alive {
+	all := map[uint32]alive{}
+	for _, packet := range recorded {
+		for _, m := range o.contents(packet) {
+			var a alive
+			if len(m) == 0 || m[0] != msgAlive || codec.NewDecoderBytes(m[1:], &codec.MsgpackHandle{}).Decode(&a) != nil || a.Node != of {
+				continue
+			}
+			all[a.Incarnation] = a
+		}
+	}
+	return all
+}
+
+// TestOldAnnouncementsOfAWorkerChangeNothing has a turncoat replay what a worker announced about
+// itself while it was drained, as it was and at later incarnations, after it is back in rotation.
+func TestOldAnnouncementsOfAWorkerChangeNothing(t *testing.T) {
+	t.Parallel()
+	var way *forwarder
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Advertised: func(gossip string) string {
+		way = forward(t, gossip)
+		return way.addr
+	}})
+	c, w := startTurncoat(t, f), f.instances("w1")[0]
+	o := newSender(t, f, c.packets)
+	draining := func() (relays int) { // that show the worker so
+		for _, r := range f.Relays {
+			if slices.ContainsFunc(f.listed(r), func(m member) bool { return m.ID == w.id && m.Draining }) {
+				relays++
+			}
+		}
+		return relays
+	}
+	f.drain(f.Workers[0], true)
+	procs.Await(t, "all relays show the worker as draining", func() bool { return draining() == len(f.Relays) })
+	f.drain(f.Workers[0], false)
+	procs.Await(t, "no relay shows the worker as draining", func() bool { return draining() == 0 })
+	all := o.announcements(way.recorded(), w.name())
+	newest := slices.Max(slices.Collect(maps.Keys(all)))
+	old := all[newest-1] // an announcement has the next incarnation
+	if len(all) < 2 || bytes.Equal(old.Meta, all[newest].Meta) || len(old.Meta) == 0 {
+		t.Fatalf("of the worker, the incarnations %v were recorded: this test would prove nothing", slices.Sorted(maps.Keys(all)))
+	}
+	refused := func() float64 {
+		return f.metrics(f.Relays[1].Admin, "ringway_membership_packets_dropped_total", nil)
+	}
+	before, at := refused(), newest
+	keepDoing(t, func() {
+		at++
+		replay := old
+		replay.Incarnation = at
+		o.send(f.gossipOf(false), message(msgAlive, old), message(msgAlive, replay))
+	})
+	looks, wrong := 0, 0
+	for end := time.Now().Add(watching); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		looks++
+		if draining() > 0 {
+			wrong++
+		}
+	}
+	t.Logf("a relay showed the worker as draining at %d of %d looks; %v packets and messages were refused", wrong, looks, refused()-before)
+	if wrong > 0 || refused() < before+20 {
+		t.Error("old announcements are believed, or did not arrive")
+	}
+	f.wellDuring(time.Second)
 }

@@ -30,6 +30,7 @@ func startService(t *testing.T, name string) *httptest.Server {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, name)
 	})
+	mux.HandleFunc("/told", func(w http.ResponseWriter, r *http.Request) { _ = r.Header.Write(w) })
 	mux.HandleFunc("/fail", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	mux.HandleFunc("/load", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Ringway-Load", "999999999")
