@@ -33,6 +33,7 @@ type Catalogue struct {
 	views   publish.Value[View]
 	mailbox *mailbox
 	inbound inbound
+	prober  *prober // nil without Config.Probe
 	calls   chan func()
 	ownWake chan struct{}
 	stopped chan struct{}             // closed when Run has ended
@@ -86,6 +87,12 @@ func New(cfg Config) (*Catalogue, error) {
 	if registry.Err != nil {
 		return nil, fmt.Errorf("advertise: register metrics: %w", registry.Err)
 	}
+	if cfg.Probe {
+		var err error
+		if c.prober, err = newProber(proberConfig{Catalogue: c, Dial: cfg.Dial, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+			return nil, err
+		}
+	}
 	c.views.Store(&View{})
 	cfg.Gossip.HandleGossip(gossipTopic, c.receiveGossip)
 	cfg.Gossip.HandleStream(streamProtocol, c.serve)
@@ -116,12 +123,27 @@ func (c *Catalogue) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	c.inbound.run(ctx)
+	var probing sync.WaitGroup
+	if c.prober != nil {
+		probing.Go(func() { _ = c.prober.run(ctx) }) // fails only when called twice
+	}
 	c.loop(ctx)
 	cancel()
 	close(c.stopped)
+	probing.Wait()
 	c.exchanges.Wait()
 	c.inbound.stop()
 	return nil
+}
+
+// Observe schedules a check of an endpoint that refused a connection although its worker is alive,
+// or that was not seen lately. If the check cannot connect either, the endpoint is
+// [Endpoint.Unreachable] on this node until a later check connects or the worker publishes a newer
+// record. Observe never blocks, and does nothing without Config.Probe.
+func (c *Catalogue) Observe(e Endpoint) {
+	if c.prober != nil {
+		c.prober.observe(e)
+	}
 }
 
 func (c *Catalogue) loop(ctx context.Context) {

@@ -2,10 +2,12 @@ package advertise
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +39,11 @@ type Config struct {
 	PublishInterval time.Duration
 	// Rules determine which offers become endpoints.
 	Rules Rules
+	// Probe lets this node check the endpoints that are passed to Catalogue.Observe. Default: it
+	// does not, and every endpoint of a live worker may get requests.
+	Probe bool
+	// Dial connects to these endpoints. Default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }

@@ -27,7 +27,7 @@ type Worker struct {
 	Datacenter string `json:"datacenter,omitempty"`
 	Region     string `json:"region,omitempty"`
 	// Unreachable is true if this node, and perhaps only this node, cannot connect to the
-	// endpoint's address: send no requests there, but include it in plans. See [Prober].
+	// endpoint's address: send no requests there, but include it in plans. See [Catalogue.Observe].
 	Unreachable bool `json:"unreachable,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // Retry is the class of requests that may be sent to another endpoint after a failure.
@@ -41,20 +41,8 @@ type Policy struct {
 	// Retry is the class of requests that may be repeated.
 	Retry Retry
 	// SessionCookie is the name of the cookie by which the requests of one client stay at one
-	// worker; see CheckCookieName.
+	// worker: 1 to 64 characters of a token (RFC 9110).
 	SessionCookie string
-}
-
-// MaxCookieName is how long the name of a session cookie may be, in bytes: every answer and
-// every request carries it.
-const MaxCookieName = 64
-
-// CheckCookieName returns why a session cookie cannot have this name.
-func CheckCookieName(name string) error {
-	if len(name) > MaxCookieName || !httpguts.ValidHeaderFieldName(name) { // both are tokens
-		return fmt.Errorf("%.80q is not the name of a cookie: want 1 to %d letters, digits and -_.!#$%%&'*+^`|~", name, MaxCookieName)
-	}
-	return nil
 }
 
 // The limits of the times of a Policy. A shorter time would fail every request; a longer one
@@ -85,7 +73,7 @@ var policyFields = [...]policyField{
 		return fmt.Errorf("retry %.20q: want never, connect, idempotent or always", value)
 	}, func(p Policy) string { return string(p.Retry) }},
 	{KeySessionCookie, func(p *Policy, value string) error {
-		if err := CheckCookieName(value); err != nil {
+		if err := wire.CheckCookieName(value); err != nil {
 			return fmt.Errorf("%s: %w", KeySessionCookie, err)
 		}
 		p.SessionCookie = value

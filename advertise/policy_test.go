@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestAPolicySurvivesItsText(t *testing.T) {
@@ -24,18 +26,18 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 
 func TestAPolicyKeepsItsValidParts(t *testing.T) {
 	for text, reason := range map[string]string{
-		"retry=never;colour=blue":                                            `"colour" is no part of a policy: want request-timeout, attempt-timeout, progress-timeout, retry, session-cookie`,
-		"retry=never;request-timeout=0s":                                     `request-timeout "0s": want a duration from 1ms to 24h0m0s`,
-		"request-timeout=25h;retry=never":                                    `request-timeout "25h"`,
-		"attempt-timeout=fast;retry=never":                                   `attempt-timeout "fast"`,
-		"retry=never;retry=always":                                           `"retry" is given twice`,
-		"retry=never;request-timeout":                                        `request-timeout ""`,
-		"retry=never;session-cookie=":                                        `session-cookie: "" is not the name of a cookie`,
-		"retry=never;session-cookie=a b":                                     `"a b" is not the name of a cookie`,
-		"retry=never;session-cookie=a=b":                                     `"a=b" is not the name of a cookie`,
-		"retry=never;session-cookie=\"a\"":                                   `is not the name of a cookie`,
-		"retry=never;session-cookie=a\r\nSet-Cookie: b":                      `is not the name of a cookie`,
-		"retry=never;session-cookie=" + strings.Repeat("x", MaxCookieName+1): `is not the name of a cookie`,
+		"retry=never;colour=blue":                                                 `"colour" is no part of a policy: want request-timeout, attempt-timeout, progress-timeout, retry, session-cookie`,
+		"retry=never;request-timeout=0s":                                          `request-timeout "0s": want a duration from 1ms to 24h0m0s`,
+		"request-timeout=25h;retry=never":                                         `request-timeout "25h"`,
+		"attempt-timeout=fast;retry=never":                                        `attempt-timeout "fast"`,
+		"retry=never;retry=always":                                                `"retry" is given twice`,
+		"retry=never;request-timeout":                                             `request-timeout ""`,
+		"retry=never;session-cookie=":                                             `session-cookie: "" is not the name of a cookie`,
+		"retry=never;session-cookie=a b":                                          `"a b" is not the name of a cookie`,
+		"retry=never;session-cookie=a=b":                                          `"a=b" is not the name of a cookie`,
+		"retry=never;session-cookie=\"a\"":                                        `is not the name of a cookie`,
+		"retry=never;session-cookie=a\r\nSet-Cookie: b":                           `is not the name of a cookie`,
+		"retry=never;session-cookie=" + strings.Repeat("x", wire.MaxCookieName+1): `is not the name of a cookie`,
 	} {
 		p, err := ParsePolicy(text)
 		if err == nil || !strings.Contains(err.Error(), reason) {

@@ -18,10 +18,10 @@ import (
 	"github.com/ringway/ringway/internal/metric"
 )
 
-// ProberConfig describes a Prober.
-type ProberConfig struct {
+// proberConfig describes a prober.
+type proberConfig struct {
 	// Catalogue holds the endpoints to check. Required. It must be running while the
-	// Prober runs.
+	// prober runs.
 	Catalogue *Catalogue
 	// Timeout limits one attempt to connect. Default 1 s: less than a caller waits
 	// for an answer.
@@ -38,26 +38,26 @@ type ProberConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// Prober marks endpoints that refuse connections although membership reports their worker
+// prober marks endpoints that refuse connections although membership reports their worker
 // as alive: the service has died while its agent still runs, or only this node cannot
-// reach the address. A caller that cannot connect to an endpoint calls Observe. The
-// Prober then tries to connect; if that fails as well, the endpoint is
+// reach the address. A caller that cannot connect to an endpoint calls Catalogue.Observe. The
+// prober then tries to connect; if that fails as well, the endpoint is
 // [Endpoint.Unreachable] on this node until a later check connects or the worker publishes
 // a newer record. The endpoint keeps its position in every view, so that all relays make
 // plans of the same workers. Records, checksums and gossip do not change.
 //
 // While membership is degraded, no endpoint becomes unreachable, because this node may be
 // the one that is cut off.
-type Prober struct {
-	cfg         ProberConfig
+type prober struct {
+	cfg         proberConfig
 	scheduler   *scheduler[target]
 	unreachable prometheus.Gauge
 }
 
-// NewProber checks the configuration. It starts no goroutine.
-func NewProber(cfg ProberConfig) (*Prober, error) {
+// newProber checks the configuration. It starts no goroutine.
+func newProber(cfg proberConfig) (*prober, error) {
 	if cfg.Catalogue == nil {
-		return nil, errors.New("advertise: ProberConfig.Catalogue is nil: pass the catalogue whose endpoints are dialled")
+		return nil, errors.New("advertise: proberConfig.Catalogue is nil: pass the catalogue whose endpoints are dialled")
 	}
 	if cfg.Timeout < 0 || cfg.Recheck < 0 {
 		return nil, fmt.Errorf("advertise: negative timeout or recheck (%v, %v): use 0 for the default", cfg.Timeout, cfg.Recheck)
@@ -70,7 +70,7 @@ func NewProber(cfg ProberConfig) (*Prober, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	x := &Prober{cfg: cfg, unreachable: metric.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
+	x := &prober{cfg: cfg, unreachable: metric.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
 	var err error
 	x.scheduler, err = newScheduler(schedulerConfig[target]{
 		Expire: x.expire, MaxConcurrent: maxConcurrentChecks, MaxPending: maxPendingChecks,
@@ -85,9 +85,9 @@ func NewProber(cfg ProberConfig) (*Prober, error) {
 	return x, nil
 }
 
-// Observe schedules a check of an endpoint that could not be connected to. It never
+// observe schedules a check of an endpoint that could not be connected to. It never
 // blocks and changes nothing itself. Safe for concurrent use.
-func (x *Prober) Observe(e Endpoint) {
+func (x *prober) observe(e Endpoint) {
 	x.scheduler.observe(target{instance{e.NodeID, e.Epoch}, e.Name, e.Address})
 }
 
@@ -102,9 +102,9 @@ func Refused(err error) bool {
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// Run checks observed endpoints, and unreachable ones again, until ctx ends. It owns all
+// run checks observed endpoints, and unreachable ones again, until ctx ends. It owns all
 // goroutines and returns when they have ended.
-func (x *Prober) Run(ctx context.Context) error {
+func (x *prober) run(ctx context.Context) error {
 	var rechecking sync.WaitGroup
 	defer rechecking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -113,7 +113,7 @@ func (x *Prober) Run(ctx context.Context) error {
 	return x.scheduler.run(ctx)
 }
 
-func (x *Prober) recheck(ctx context.Context) {
+func (x *prober) recheck(ctx context.Context) {
 	tick := time.NewTicker(x.cfg.Recheck)
 	defer tick.Stop()
 	for {
@@ -140,7 +140,7 @@ func (x *Prober) recheck(ctx context.Context) {
 // expire fulfils the contract of the scheduler: the result of the dial is applied in one
 // step of the catalogue's loop, and only if the offer is still the one for which the dial
 // began.
-func (x *Prober) expire(ctx context.Context, t target) (outcome checkOutcome, err error) {
+func (x *prober) expire(ctx context.Context, t target) (outcome checkOutcome, err error) {
 	var sequence uint64
 	offered := false
 	if err := x.judge(ctx, func(c *Catalogue) {
@@ -173,7 +173,7 @@ func (x *Prober) expire(ctx context.Context, t target) (outcome checkOutcome, er
 	return outcome, err
 }
 
-func (x *Prober) dial(ctx context.Context, address string) error {
+func (x *prober) dial(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
 	conn, err := x.cfg.Dial(ctx, address)
@@ -184,7 +184,7 @@ func (x *Prober) dial(ctx context.Context, address string) error {
 }
 
 // judge runs f on the catalogue's loop.
-func (x *Prober) judge(ctx context.Context, f func(*Catalogue)) error {
+func (x *prober) judge(ctx context.Context, f func(*Catalogue)) error {
 	return x.cfg.Catalogue.ask(ctx, func() {
 		f(x.cfg.Catalogue)
 		x.unreachable.Set(float64(len(x.cfg.Catalogue.builder.unreachable)))

@@ -49,14 +49,14 @@ func echoOn(port int, tags ...string) []Service {
 	return []Service{{Name: "echo", Address: fmt.Sprintf("%s:%d", workerHost, port), Tags: tags}}
 }
 
-// probe runs a Prober over a relay's catalogue.
-func (p *node) probe(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *Prober {
+// probe runs a prober over a relay's catalogue.
+func (p *node) probe(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *prober {
 	t.Helper()
-	x, err := NewProber(ProberConfig{Catalogue: p.catalogue, Dial: dial, Registerer: p.registry})
+	x, err := newProber(proberConfig{Catalogue: p.catalogue, Dial: dial, Registerer: p.registry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.net.running.Go(func() { _ = x.Run(p.net.ctx) })
+	p.net.running.Go(func() { _ = x.run(p.net.ctx) })
 	return x
 }
 
@@ -101,7 +101,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 		settle(2 * time.Second)
 		x := relay.probe(t, w.relay.Dial)
 
-		x.Observe(one(t, relay)) // wrongly: it is alive
+		x.observe(one(t, relay)) // wrongly: it is alive
 		settle(time.Second)
 		if one(t, relay).Unreachable || outcomes(t, relay, "fresh") != 1 {
 			t.Fatal("an endpoint that accepts connections was taken out of use")
@@ -110,7 +110,7 @@ func TestAnEndpointThatRefusesIsUnreachableHereOnlyAndBackWhenItConnects(t *test
 		stop()
 		before := relay.catalogue.View().Checksum()
 		for range 3 { // many requests reach it
-			x.Observe(one(t, relay))
+			x.observe(one(t, relay))
 		}
 		settle(time.Second)
 		if !one(t, relay).Unreachable || outcomes(t, relay, "expired") != 1 || unreachable(t, relay) != 1 {
@@ -139,7 +139,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		offer(t, worker, echoOn(80))
 		settle(2 * time.Second)
 		x := relay.probe(t, w.relay.Dial)
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable {
 			t.Fatal("without a listener it is not unreachable")
@@ -149,7 +149,7 @@ func TestANewerRecordIsANewOffer(t *testing.T) {
 		if one(t, relay).Unreachable {
 			t.Fatal("the worker published a newer record, which must be tried")
 		}
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable || outcomes(t, relay, "expired") != 2 {
 			t.Fatal("the newer offer is as dead as the older")
@@ -171,7 +171,7 @@ func TestSilenceIsARefusalAfterTheTimeout(t *testing.T) {
 		settle(2 * time.Second)
 		x := relay.probe(t, w.relay.Dial)
 		w.Block(netip.MustParseAddr(relayHost), netip.MustParseAddr(workerHost))
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(900 * time.Millisecond)
 		if one(t, relay).Unreachable {
 			t.Error("given up before the timeout")
@@ -207,7 +207,7 @@ func TestAShortageOfThisNodeIsNoFaultOfTheEndpoint(t *testing.T) {
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
 		x := relay.probe(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE })
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(time.Second)
 		if one(t, relay).Unreachable || outcomes(t, relay, "error") != 1 {
 			t.Error("an endpoint was blamed for a lack of files here")
@@ -225,14 +225,14 @@ func TestANodeThatMayBeCutOffExpiresNoEndpoint(t *testing.T) {
 		trusted := relay.Snapshot()
 		relay.snapshots.Store(trusted.WithDepartures(nil, true))
 		settle(time.Second)
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(time.Second)
 		if one(t, relay).Unreachable || outcomes(t, relay, "fresh") != 1 {
 			t.Error("it was taken out of use while membership is degraded")
 		}
 		relay.snapshots.Store(trusted)
 		settle(time.Second)
-		x.Observe(one(t, relay))
+		x.observe(one(t, relay))
 		settle(time.Second)
 		if !one(t, relay).Unreachable {
 			t.Error("membership is trusted again, and it is not taken out of use")
@@ -262,7 +262,7 @@ func TestWhoWithdrawsOrRenewsWhileTheDialRunsIsFirst(t *testing.T) {
 					<-refuse
 					return nil, syscall.ECONNREFUSED
 				})
-				x.Observe(one(t, relay))
+				x.observe(one(t, relay))
 				<-dialling
 				c.meanwhile(t, n, worker)
 				settle(3 * time.Second)
@@ -350,19 +350,19 @@ func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 }
 
 func TestABadProberIsRefused(t *testing.T) {
-	if _, err := NewProber(ProberConfig{}); err == nil || !strings.Contains(err.Error(), "Catalogue is nil") {
+	if _, err := newProber(proberConfig{}); err == nil || !strings.Contains(err.Error(), "Catalogue is nil") {
 		t.Error(err)
 	}
-	good := ProberConfig{Catalogue: &Catalogue{}, Registerer: prometheus.NewRegistry()}
+	good := proberConfig{Catalogue: &Catalogue{}, Registerer: prometheus.NewRegistry()}
 	bad := good
 	bad.Recheck = -1
-	if _, err := NewProber(bad); err == nil || !strings.Contains(err.Error(), "negative") {
+	if _, err := newProber(bad); err == nil || !strings.Contains(err.Error(), "negative") {
 		t.Error(err)
 	}
-	if _, err := NewProber(good); err != nil {
+	if _, err := newProber(good); err != nil {
 		t.Error(err)
 	}
-	if _, err := NewProber(good); !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+	if _, err := newProber(good); !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		t.Errorf("registered twice: %v", err)
 	}
 }

@@ -287,7 +287,7 @@ func TestASecondProcessWithOurIDIsReported(t *testing.T) {
 		c.clock = func() time.Time { return time.Now().Add(time.Second) } // never the same millisecond
 	})
 	first.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr != first.Addr() })
-	if n := first.RivalsSeen(); n != 1 {
+	if n := first.Status().DuplicatesSeen; n != 1 {
 		t.Errorf("counted %v", n)
 	}
 	if !strings.Contains(first.log.String(), "give each process its own --id") {
@@ -317,8 +317,8 @@ func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
 		})
 	}
 	for _, n := range []*testNode{older, newer} {
-		if addr, living := n.Rival(); !living || addr == n.Addr() {
-			t.Errorf("%s has the rival %q, %v", n.Addr(), addr, living)
+		if addr := n.Status().DuplicateAddr; addr == "" || addr == n.Addr() {
+			t.Errorf("%s has the duplicate %q", n.Addr(), addr)
 		}
 	}
 	if err := older.Leave(t.Context()); err != nil {
@@ -326,8 +326,7 @@ func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
 	}
 	_ = older.Close()
 	awaitThat(t, "one of them is gone", func() bool {
-		_, living := newer.Rival()
-		return !living && len(seed.Duplicates(t.Context())) == 0
+		return newer.Status().DuplicateAddr == "" && len(seed.Duplicates(t.Context())) == 0
 	})
 }
 
@@ -349,7 +348,7 @@ func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
 	if found := second.Duplicates(t.Context()); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
-	if n := second.RivalsSeen(); n != 0 {
+	if n := second.Status().DuplicatesSeen; n != 0 {
 		t.Errorf("counted %v", n)
 	}
 }

@@ -56,29 +56,25 @@ func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 	return out
 }
 
-// RivalsSeen returns how often another live process with the id of this node was seen.
-func (n *Node) RivalsSeen() uint64 { return n.metrics.duplicates.Load() }
-
-// Rival returns the address of another process with the id of this node, as far as known. It
-// contacts no other member.
-func (n *Node) Rival() (addr string, living bool) {
+// duplicateAddr returns Status.DuplicateAddr.
+func (n *Node) duplicateAddr() string {
 	s := n.Snapshot()
 	if s == nil {
-		return "", false
+		return ""
 	}
 	if self := s.Self(); self.ID != "" && self.Epoch != n.epoch {
-		return self.GossipAddr, true
+		return self.GossipAddr
 	}
 	outdated, rival := n.outdated.Load(), n.rival.Load()
 	if outdated == nil || rival == nil {
-		return "", false
+		return ""
 	}
 	for _, m := range *outdated {
 		if m.Instance() == rival.Instance() {
-			return rival.GossipAddr, true
+			return rival.GossipAddr
 		}
 	}
-	return "", false
+	return ""
 }
 
 // isAlive reports whether an instance answers at its address. After a restart another instance

@@ -44,6 +44,11 @@ type Status struct {
 	// Full is true while Config.MaxMembers refuses members: the snapshots are then an arbitrary
 	// part of the cluster.
 	Full bool
+	// DuplicateAddr is the gossip address of another live process with the id of this node, as far
+	// as known without contacting a member; empty if there is none. DuplicatesSeen is how often
+	// such a process was seen.
+	DuplicateAddr  string
+	DuplicatesSeen uint64
 }
 
 // statusBoard holds the Status and wakes callers that wait for Joined.
@@ -79,10 +84,12 @@ func (b *statusBoard) channel() chan struct{} {
 	return b.joined
 }
 
-// Status reports whether the cluster was found, and if not, why, and whether all of it is seen.
+// Status reports whether the cluster was found, and if not, why, whether all of it is seen,
+// and whether another process has the id of this node.
 func (n *Node) Status() Status {
 	s := n.status.get()
 	s.Full = n.delegate.refusing.Load()
+	s.DuplicateAddr, s.DuplicatesSeen = n.duplicateAddr(), n.metrics.duplicates.Load()
 	return s
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 const (
@@ -87,7 +87,7 @@ func NewKeyring(keys ...[]byte) (*Keyring, error) { return newKeyring("", keys) 
 // OpenKeyring reads a file with one key per line, the primary key first; blank lines and lines
 // that begin with # are skipped. Changes are written back, so a rotation survives a restart.
 func OpenKeyring(file string) (*Keyring, error) {
-	warning, err := identity.JudgeSecretFile(file)
+	warning, err := keyfile.CheckAccess(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("gossip keys: %w: write a key of `relay keys generate` into it", err)
@@ -96,7 +96,7 @@ func OpenKeyring(file string) (*Keyring, error) {
 	case warning != "": // the file belongs to the member and is never a mounted secret, so lax permissions are an error
 		return nil, fmt.Errorf("gossip keys %s; it must be the member's own: `relay keys import` copies it", warning)
 	}
-	text, err := identity.ReadFile(file)
+	text, err := keyfile.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("gossip keys: %w", err)
 	}

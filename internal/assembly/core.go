@@ -61,7 +61,6 @@ type Core struct {
 
 	cfg     Config
 	member  membership.Config
-	prober  *advertise.Prober
 	cookies *ingress.Cookies // nil for an observer
 	clients *ingress.Clients
 	epoch   time.Time
@@ -79,10 +78,7 @@ func New(cfg Config) (_ *Core, err error) {
 	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer), clients: ingress.NewClients()}
 	cfg.Rules.Proven = member.Identity != nil
 	c.Fleet = presence.New(cfg.Node, cfg.Logger, cfg.Registerer)
-	if c.Catalogue, err = advertise.New(advertise.Config{Gossip: c.Fleet, Rules: cfg.Rules, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
-		return nil, err
-	}
-	if c.prober, err = advertise.NewProber(advertise.ProberConfig{Catalogue: c.Catalogue, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+	if c.Catalogue, err = advertise.New(advertise.Config{Gossip: c.Fleet, Rules: cfg.Rules, Probe: true, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
 		return nil, err
 	}
 	of := cfg.Routing
@@ -96,7 +92,7 @@ func New(cfg Config) (_ *Core, err error) {
 		c.cookies = ingress.NewCookies(ingress.CookieConfig{Names: of.Choosing.SessionCookies, Keys: c.Keeper, Registerer: cfg.Registerer})
 		of.Vanished = func(s *routing.Service) { c.Metrics.Vanished(s); c.cookies.Vanished(s) }
 	}
-	if !of.PickOnly { // the prober connects to what is reported to it
+	if !of.PickOnly { // the catalogue connects to what is reported to it
 		of.Choosing.Stale = c.unreachable
 	}
 	of.Self, of.Role, of.Identity = member.ID, member.Role, member.Identity
@@ -137,7 +133,7 @@ func (c *Core) Uninformed() string {
 }
 
 // unreachable reports an endpoint that refused a connection, or was not seen lately.
-func (c *Core) unreachable(e advertise.Endpoint) { c.prober.Observe(e) }
+func (c *Core) unreachable(e advertise.Endpoint) { c.Catalogue.Observe(e) }
 
 // state changes a part of what this relay states to the other members.
 func (c *Core) state(change func(*advertise.RelayStatement)) {
@@ -175,7 +171,6 @@ func (c *Core) Start(ctx context.Context, group *errgroup.Group) error {
 	}
 	group.Go(func() error { return c.Fleet.Run(ctx) })
 	group.Go(func() error { return c.Catalogue.Run(ctx) })
-	group.Go(func() error { return c.prober.Run(ctx) })
 	group.Go(func() error { return c.Routes.Run(ctx) })
 	if c.Keeper != nil {
 		group.Go(func() error { return c.Keeper.Run(ctx) })

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
@@ -271,10 +272,10 @@ func (a *adminAccess) authorize(req *http.Request) error {
 	if file == "" {
 		return nil
 	}
-	if _, err := identity.JudgeSecretFile(file); err != nil { // the process warns about the other defects
+	if _, err := keyfile.CheckAccess(file); err != nil { // the process warns about the other defects
 		return fmt.Errorf("--admin-token-file: %w", err)
 	}
-	text, err := identity.ReadFile(file)
+	text, err := keyfile.Read(file)
 	if err != nil {
 		return fmt.Errorf("--admin-token-file: %w", err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/membership"
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // KeysCommand is `keys`: it manages the gossip keys of the whole fleet through the admin
@@ -74,8 +74,8 @@ func readKey(cmd *cobra.Command, file string) (string, error) {
 	var err error
 	if file == "-" {
 		text, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1024))
-	} else if _, err = identity.JudgeSecretFile(file); err == nil {
-		text, err = identity.ReadFile(file)
+	} else if _, err = keyfile.CheckAccess(file); err == nil {
+		text, err = keyfile.Read(file)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
@@ -150,7 +150,7 @@ func importKeys(secret, file string) (said string, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return kept, nil
 	}
-	text, err := identity.ReadFile(secret)
+	text, err := keyfile.Read(secret)
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -177,8 +179,8 @@ func servicesLine(head string, claims identity.Claims) string {
 }
 
 func loadAuthority(dir string) (*identity.Authority, error) {
-	cert, certErr := identity.ReadFile(filepath.Join(dir, authorityCert))
-	key, keyErr := identity.ReadFile(filepath.Join(dir, authorityKey))
+	cert, certErr := keyfile.Read(filepath.Join(dir, authorityCert))
+	key, keyErr := keyfile.Read(filepath.Join(dir, authorityKey))
 	if err := errors.Join(certErr, keyErr); err != nil {
 		return nil, fmt.Errorf("no authority there: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -264,12 +266,12 @@ func certificateInfoCommand() *cobra.Command {
 		infos := []fileInfo{} // not nil: the JSON is [] for none
 		var errs []error
 		for _, file := range files {
-			data, err := identity.ReadFile(file)
+			data, err := keyfile.Read(file)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			certs, err := identity.ParseCertificates(data)
+			certs, err := keyfile.Certificates(data)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", file, err))
 				continue
@@ -302,11 +304,26 @@ func rolesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return form.write(stdout, text, func(w io.Writer) error {
-			_, err := io.WriteString(w, identity.MatrixTable())
-			return err
-		})
+		return form.write(stdout, text, writeRoles)
 	})
+}
+
+// writeRoles writes the connection matrix, one line for each role that opens a connection.
+func writeRoles(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, `initiator \ target`)
+	matrix, roles := identity.ConnectionMatrix(), identity.Roles()
+	for _, target := range roles {
+		fmt.Fprintf(w, "\t%s", target)
+	}
+	for _, initiator := range roles {
+		fmt.Fprintf(w, "\n%s", initiator)
+		for _, target := range roles {
+			fmt.Fprintf(w, "\t%s", cmp.Or(matrix[initiator][target], "no"))
+		}
+	}
+	fmt.Fprintln(w)
+	return w.Flush()
 }
 
 func writeInfos(out io.Writer, infos []fileInfo) error {
@@ -322,12 +339,12 @@ func writeInfos(out io.Writer, infos []fileInfo) error {
 		case info.Authority:
 			holder = fmt.Sprintf("authority %q", info.Subject)
 		}
-		validity := strings.ReplaceAll(string(info.Validity), "_", " ")
+		left, validity := time.Duration(info.RemainingSeconds)*time.Second, strings.ReplaceAll(string(info.Validity), "_", " ")
 		switch info.Validity {
 		case identity.Valid:
-			validity += ", " + days(info.Remaining()) + " left"
+			validity += ", " + days(left) + " left"
 		case identity.Expired:
-			validity += " " + days(-info.Remaining()) + " ago"
+			validity += " " + days(-left) + " ago"
 		}
 		fmt.Fprintf(w, "file\t%s\nholder\t%s\n%svalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
 			info.File, holder, services, validity, info.NotBefore.Format(time.RFC3339), info.NotAfter.Format(time.RFC3339),

@@ -229,3 +229,17 @@ func TestHelpListsTheCommandsAndNotTheDaemonsFlags(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 }
+
+// HS-B5 and the design: all pairs.
+func TestRolesShowsTheConnectionMatrix(t *testing.T) {
+	const want = `initiator \ target  client  gate    relay     worker    observer
+client              no      submit  submit    no        no
+gate                push    peer    forward   no        no
+relay               push    report  peer      dispatch  no
+worker              no      no      progress  no        no
+observer            no      submit  submit    dispatch  no
+`
+	if got := mustRunTLS(t, "roles"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

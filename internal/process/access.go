@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -118,10 +119,10 @@ func (a *Access) readTokens() (warning string, err error) {
 	if stat.Size() > maxTokenFile {
 		return "", fmt.Errorf("%s has %d bytes: is it the right file?", file, stat.Size())
 	}
-	if warning, err = identity.JudgeSecretFile(file); err != nil {
+	if warning, err = keyfile.CheckAccess(file); err != nil {
 		return "", err
 	}
-	text, err := identity.ReadFile(file)
+	text, err := keyfile.Read(file)
 	if err != nil {
 		return "", err
 	}

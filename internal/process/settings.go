@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/discovery"
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -224,11 +225,11 @@ func (s *Settings) ServiceRoots() (*x509.CertPool, error) {
 	if s.ServiceCA == "" {
 		return nil, nil
 	}
-	data, err := identity.ReadFile(s.ServiceCA)
+	data, err := keyfile.Read(s.ServiceCA)
 	if err != nil {
 		return nil, err
 	}
-	certificates, err := identity.ParseCertificates(data)
+	certificates, err := keyfile.Certificates(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.ServiceCA, err)
 	}

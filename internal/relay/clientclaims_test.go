@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -22,7 +23,7 @@ func issued(t *testing.T, a *identity.Authority, claims identity.Claims) (tls.Ce
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := identity.KeyPair(cert, key)
+	pair, _, err := keyfile.Pair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}

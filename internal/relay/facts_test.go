@@ -233,8 +233,8 @@ func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneReportsOnlyThat(t *te
 	older := f.relay(func(s *Settings) { s.ID = "twin" })
 	r1.await(t, "the first twin", func() bool { s := r1.members.Snapshot(); return s != nil && len(s.Members()) == 2 })
 	newer := f.relay(func(s *Settings) { s.ID = "twin" })
-	older.await(t, "the second twin", func() bool { addr, _ := older.members.Rival(); return addr == newer.GossipAddr() })
-	newer.await(t, "the first twin", func() bool { addr, _ := newer.members.Rival(); return addr == older.GossipAddr() })
+	older.await(t, "the second twin", func() bool { return older.members.Status().DuplicateAddr == newer.GossipAddr() })
+	newer.await(t, "the first twin", func() bool { return newer.members.Status().DuplicateAddr == older.GossipAddr() })
 	for _, r := range []*runningRelay{r1, newer, older} {
 		// The older twin comes and goes in the views of the others until it is known to be one.
 		r.await(t, "both twins in its report", func() bool {
@@ -262,7 +262,7 @@ func TestTheCheckNamesTwoProcessesWithOneIDAndTheLeftOutOneReportsOnlyThat(t *te
 	if err := older.stop(); err != nil {
 		t.Fatal(err)
 	}
-	newer.await(t, "the first twin gone", func() bool { _, living := newer.members.Rival(); return !living })
+	newer.await(t, "the first twin gone", func() bool { return newer.members.Status().DuplicateAddr == "" })
 	if got := banner(newer); !strings.Contains(got, "had the id of this relay") {
 		t.Errorf("the page says %q when one is gone", got)
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/settings"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 func TestSessionCookiesAreNamedByService(t *testing.T) {
@@ -38,7 +38,7 @@ func TestSessionCookiesAreNamedByService(t *testing.T) {
 }
 
 func TestACookieThatNoBrowserWouldTakeIsRefused(t *testing.T) {
-	for _, text := range []string{"echo", "=sid", "no service=sid", "echo=s d", "echo=s;d", "echo=a=b", `echo="sid"`, "echo=sïd", "good=again", "echo=" + strings.Repeat("x", advertise.MaxCookieName+1)} {
+	for _, text := range []string{"echo", "=sid", "no service=sid", "echo=s d", "echo=s;d", "echo=a=b", `echo="sid"`, "echo=sïd", "good=again", "echo=" + strings.Repeat("x", wire.MaxCookieName+1)} {
 		_, err := load(t, "--session-cookie", "good=sid", "--session-cookie", text)
 		var problems settings.Problems
 		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Setting != "session-cookie" || problems[0].Value != text || problems[0].Allowed == "" {

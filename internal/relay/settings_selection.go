@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -177,8 +177,8 @@ func parseSessionCookies(items []string) (map[string]string, []settings.Problem)
 		switch {
 		case affinity.ValidateService(service) != nil:
 			refuse("not the name of a service before the '='", "SERVICE=NAME")
-		case !found || name != "" && advertise.CheckCookieName(name) != nil:
-			refuse("not the name of a cookie after the '='", fmt.Sprintf("SERVICE=NAME, with a name of 1 to %d letters, digits and -_.!#$%%&'*+^`|~, or SERVICE= for no cookie", advertise.MaxCookieName))
+		case !found || name != "" && wire.CheckCookieName(name) != nil:
+			refuse("not the name of a cookie after the '='", fmt.Sprintf("SERVICE=NAME, with a name of 1 to %d letters, digits and -_.!#$%%&'*+^`|~, or SERVICE= for no cookie", wire.MaxCookieName))
 		case again:
 			refuse("a second cookie for "+service, "one for each service")
 		default:

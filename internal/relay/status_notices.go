@@ -16,16 +16,16 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 	for _, reason := range reasons {
 		problems = append(problems, readinessNotice(reason))
 	}
-	if addr, living := s.members.Rival(); living {
+	if member := s.members.Status(); member.DuplicateAddr != "" {
 		problems = append(problems, statuspage.Notice{
 			Severity: statuspage.Problem, Runbook: "duplicate-id",
-			Text:   "Another live process has the id of this relay, at " + addr + "; of the two the one that started last gets the traffic.",
+			Text:   "Another live process has the id of this relay, at " + member.DuplicateAddr + "; of the two the one that started last gets the traffic.",
 			Remedy: "Give each process an --id of its own.",
 		})
-	} else if s.members.RivalsSeen() > 0 {
+	} else if member.DuplicatesSeen > 0 {
 		notes = append(notes, statuspage.Notice{
 			Severity: statuspage.Note, Runbook: "duplicate-id",
-			Text:   "Another live process had the id of this relay: seen " + timesText(s.members.RivalsSeen()) + " since the start. It is gone.",
+			Text:   "Another live process had the id of this relay: seen " + timesText(member.DuplicatesSeen) + " since the start. It is gone.",
 			Remedy: "Give each process an --id of its own, so that it does not come back.",
 		})
 	}

@@ -1,7 +1,6 @@
 package routing_test
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -175,25 +174,12 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
 		cfg.Choosing.Strategies = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
 	})
-	prober, err := advertise.NewProber(advertise.ProberConfig{Catalogue: c.relays[0].catalogue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- prober.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 	inRange := func(want ...string) func() bool {
 		return func() bool { return slices.Equal(nodes(r.of("echo").Range), want) }
 	}
 	await(t, "both are in the range", inRange("w1", "w2"))
 	for _, target := range r.of("echo").Range {
-		prober.Observe(*target.Endpoint) // w1 as well: it answers
+		c.relays[0].catalogue.Observe(*target.Endpoint) // w1 as well: it answers
 	}
 	await(t, "w2 gets nothing", inRange("w1"))
 	await(t, "both are in the range of a strategy that may use w2 only", func() bool { return slices.Equal(nodes(manual.of("echo").Range), []string{"w1", "w2"}) })

@@ -60,7 +60,7 @@ func join(t *testing.T, id string, role identity.Role, seed *member, change ...f
 		t.Fatal(err)
 	}
 	// On a busy machine gossip loses a record now and then: do not wait 30 s for it.
-	catalogue, err := advertise.New(advertise.Config{Gossip: node, Interval: time.Second, PublishInterval: 100 * time.Millisecond})
+	catalogue, err := advertise.New(advertise.Config{Gossip: node, Probe: true, Interval: time.Second, PublishInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

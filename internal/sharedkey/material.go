@@ -15,7 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // parseMaterial reads a key that an operator set: hex digits, or raw bytes. A line end
@@ -79,14 +79,14 @@ var errNoFile = errors.New("there is no such file")
 
 // readKeyFile reads the key, with a warning if others can read the file as well.
 func readKeyFile(path string) (material []byte, warning string, err error) {
-	warning, err = identity.JudgeSecretFile(path)
+	warning, err = keyfile.CheckAccess(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", errNoFile
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	content, err := identity.ReadFile(path)
+	content, err := keyfile.Read(path)
 	if err != nil {
 		return nil, "", err
 	}

@@ -353,7 +353,7 @@ func TestStaleEndpointsAreReportedWhileThePickGoesOn(t *testing.T) {
 	}
 }
 
-// Picks only report stale endpoints. Their owner checks each again, as advertise.Prober does, and
+// Picks only report stale endpoints. Their owner checks each again, as advertise.Catalogue does, and
 // removes those that are still stale.
 func TestTheStaleEndpointsThatPicksFindAreThoseToCheckAndRemove(t *testing.T) {
 	list, from := fiftyStale()

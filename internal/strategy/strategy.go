@@ -25,7 +25,7 @@ type Config struct {
 	// Service is named in log lines.
 	Service string
 	// Stale is called for each stale endpoint that slots passes over. It is called
-	// within a pick, so it must not block; for example advertise.Prober.Observe.
+	// within a pick, so it must not block; for example advertise.Catalogue.Observe.
 	Stale func(*Endpoint)
 	// Dial opens a connection for closest and farthest. Default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

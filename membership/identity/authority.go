@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // backdate is how long before now the validity of a new certificate begins, so that a
@@ -87,7 +89,7 @@ func LoadAuthority(certPEM, keyPEM []byte, now func() time.Time) (*Authority, er
 	if now == nil {
 		now = time.Now
 	}
-	pair, err := KeyPair(certPEM, keyPEM)
+	pair, _, err := keyfile.Pair(certPEM, keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("load authority: %w", err)
 	}
@@ -112,7 +114,7 @@ func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 // CertificatePEM returns the certificate as PEM, for the file of authorities that every
 // member trusts.
 func (a *Authority) CertificatePEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: a.cert.Raw})
+	return pem.EncodeToMemory(&pem.Block{Type: keyfile.CertificateBlock, Bytes: a.cert.Raw})
 }
 
 // KeyPEM returns the private key as PEM. Its holder can impersonate any member of the fleet.
@@ -162,7 +164,7 @@ func (a *Authority) sign(keys KeyType, template *x509.Certificate) (certPEM, key
 	if keyPEM, err = encodeKey(key); err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), keyPEM, nil
+	return pem.EncodeToMemory(&pem.Block{Type: keyfile.CertificateBlock, Bytes: der}), keyPEM, nil
 }
 
 // Source issues a certificate for the claims and returns it as a Source in memory, for a
@@ -200,5 +202,5 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the private key: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: keyfile.KeyBlock, Bytes: der}), nil
 }

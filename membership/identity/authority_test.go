@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 func TestAnAuthoritySurvivesItsFiles(t *testing.T) {
@@ -44,7 +46,7 @@ func TestAnAuthorityMayHaveAnEd25519Key(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := LoadAuthority(pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), key, nil)
+	a, err := LoadAuthority(pem.EncodeToMemory(&pem.Block{Type: keyfile.CertificateBlock, Bytes: der}), key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +104,8 @@ func TestInfoReportsTheContentOfACertificate(t *testing.T) {
 		info.Issuer != "CN=test" || info.Subject != "CN=relay-1" || len(info.Fingerprint) != 64 || info.Problem != "" {
 		t.Errorf("%+v", info)
 	}
-	if r := info.Remaining(); r <= 0 || r > time.Hour {
-		t.Errorf("remaining %s", r)
+	if r := info.RemainingSeconds; r <= 0 || r > 3600 {
+		t.Errorf("remaining %d s", r)
 	}
 	if early := Describe(a.cert, a.cert.NotBefore.Add(-time.Second)); early.Validity != NotYetValid || !early.Authority || early.Problem != "" || early.Claims != nil {
 		t.Errorf("%+v", early)

@@ -136,9 +136,6 @@ type Info struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Remaining returns the time until the certificate expires; negative afterwards.
-func (i Info) Remaining() time.Duration { return time.Duration(i.RemainingSeconds) * time.Second }
-
 // Describe describes one certificate as of now.
 func Describe(cert *x509.Certificate, now time.Time) Info {
 	info := Info{

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 func TestClaimsAreReadFromTheURINames(t *testing.T) {
@@ -150,7 +152,7 @@ func TestValidClaimsSurviveACertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		certs, err := ParseCertificates(pem)
+		certs, err := keyfile.Certificates(pem)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 const (
@@ -86,7 +88,7 @@ func (f Files) readDenyList() (list denyList, hash [sha256.Size]byte, err error)
 	if f.Denied == "" {
 		return list, hash, nil
 	}
-	data, err := ReadFile(f.Denied)
+	data, err := keyfile.Read(f.Denied)
 	if err != nil {
 		return list, hash, fmt.Errorf("load the deny list: %w", err)
 	}

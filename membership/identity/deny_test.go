@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 func TestADenyListIsReadStrictlyAndEveryMistakeIsNamedWithItsLine(t *testing.T) {
@@ -107,7 +109,7 @@ func TestABrokenDenyListKeepsTheLastGoodOneAndHoldsUpNoCertificate(t *testing.T)
 	}{
 		"wrong":     {func(path string) error { return os.WriteFile(path, []byte("node worker-8\nworker-9\n"), 0o600) }, "line 2: "},
 		"gone":      {os.Remove, "correct the path"},
-		"too large": {func(path string) error { return os.Truncate(path, maxFile+1) }, "at most"},
+		"too large": {func(path string) error { return os.Truncate(path, keyfile.MaxBytes+1) }, "at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := filesIn(t.TempDir())

@@ -33,14 +33,3 @@ func ExamplePolicy() {
 	// <nil>
 	// connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (relay-7)
 }
-
-func ExampleMatrixTable() {
-	fmt.Print(identity.MatrixTable())
-	// Output:
-	// initiator \ target  client  gate    relay     worker    observer
-	// client              no      submit  submit    no        no
-	// gate                push    peer    forward   no        no
-	// relay               push    report  peer      dispatch  no
-	// worker              no      no      progress  no        no
-	// observer            no      submit  submit    dispatch  no
-}

@@ -3,8 +3,6 @@ package identity
 import (
 	"fmt"
 	"slices"
-	"strings"
-	"text/tabwriter"
 )
 
 // The connection matrix determines which role may open a connection to which, and for what. It
@@ -57,29 +55,6 @@ func ConnectionMatrix() map[Role]map[Role]string {
 		}
 	}
 	return all
-}
-
-// MatrixTable returns the connection matrix as a table, one line for each initiator.
-func MatrixTable() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, `initiator \ target`)
-	for _, t := range roles {
-		fmt.Fprintf(w, "\t%s", t)
-	}
-	for _, i := range roles {
-		fmt.Fprintf(w, "\n%s", i)
-		for _, t := range roles {
-			action, ok := allowed(i, t)
-			if !ok {
-				action = "no"
-			}
-			fmt.Fprintf(w, "\t%s", action)
-		}
-	}
-	fmt.Fprintln(w)
-	_ = w.Flush() // a strings.Builder never fails
-	return b.String()
 }
 
 // direction is which side opened a connection.

@@ -7,19 +7,6 @@ import (
 )
 
 // HS-B5 and the design: all pairs.
-func TestTheConnectionMatrixIsTheDocumentedOne(t *testing.T) {
-	const want = `initiator \ target  client  gate    relay     worker    observer
-client              no      submit  submit    no        no
-gate                push    peer    forward   no        no
-relay               push    report  peer      dispatch  no
-worker              no      no      progress  no        no
-observer            no      submit  submit    dispatch  no
-`
-	if got := MatrixTable(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 func TestEveryPairHasItsAction(t *testing.T) {
 	for _, c := range []struct {
 		initiator, target Role

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // sourceWith is a member with a key of the given type.
@@ -144,7 +146,7 @@ func TestAKeyThatCannotSignStatementsIsRefusedAtLoadWithTheRemedy(t *testing.T) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			return PEM{Certificate: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), Key: keyPEM, Authorities: a.CertificatePEM()}
+			return PEM{Certificate: pem.EncodeToMemory(&pem.Block{Type: keyfile.CertificateBlock, Bytes: der}), Key: keyPEM, Authorities: a.CertificatePEM()}
 		}
 		member := content(claimsOf(RoleWorker, "worker-1"))
 		if _, err := NewStaticSource(member, SourceConfig{}); err == nil || !strings.Contains(err.Error(), "`tls cert create` creates a suitable one") {

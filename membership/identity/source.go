@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // defaultInterval is the default time between two reads of the files: rotation takes hours,
@@ -64,7 +66,7 @@ func NewSource(files Files, cfg SourceConfig) (*Source, error) {
 		return nil, fmt.Errorf("load certificates: %w", err)
 	}
 	m, parseErr := content.parse(s.cfg.Now())
-	warning, err := JudgeSecretFile(files.Key)
+	warning, err := keyfile.CheckAccess(files.Key)
 	if err := errors.Join(parseErr, err); err != nil {
 		return nil, fmt.Errorf("load certificates from %s, %s and %s: %w", files.Certificate, files.Key, files.Authorities, err)
 	}
@@ -236,7 +238,7 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 		err = fmt.Errorf("the new certificate is for another identity (%s, ours is %s): restart to take it", m.claims, old.claims)
 	}
 	if err == nil {
-		_, err = JudgeSecretFile(s.files.Key)
+		_, err = keyfile.CheckAccess(s.files.Key)
 	}
 	if err != nil {
 		return old, s.keepCertificates(err, string(hash[:]))

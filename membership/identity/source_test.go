@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/logtest"
 )
 
@@ -314,7 +315,7 @@ func TestRunReplacesCertificatesAndWarnsOfTheirEnd(t *testing.T) {
 		if n := logs.Lines("expired"); n != 1 {
 			t.Errorf("expired and warned %d times", n)
 		}
-		if self.Info().Validity != Expired || self.Info().Remaining() >= 0 {
+		if self.Info().Validity != Expired || self.Info().RemainingSeconds >= 0 {
 			t.Errorf("%+v", self.Info())
 		}
 		cancel()
@@ -439,7 +440,7 @@ func TestASecretThatEveryUserCanReadIsRefusedExceptWhereAContainerEngineMountsIt
 		if err := os.Chmod(c.path, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		warning, err := JudgeSecretFile(c.path)
+		warning, err := keyfile.CheckAccess(c.path)
 		if (warning != "") != c.warned || (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s, mode %04o: warning %q, error %v", c.path, c.mode, warning, err)
 		}

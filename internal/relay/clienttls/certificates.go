@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // Config describes Certificates.
@@ -114,7 +114,7 @@ func New(cfg Config) (*Certificates, error) {
 		return nil, fmt.Errorf("load the certificates of the ingress: %w", err)
 	}
 	for _, p := range c.pairs {
-		if warning, err := identity.JudgeSecretFile(p.Key); err == nil && warning != "" {
+		if warning, err := keyfile.CheckAccess(p.Key); err == nil && warning != "" {
 			cfg.Logger.Warn("key file " + warning)
 		}
 	}
@@ -248,12 +248,12 @@ func (c *Certificates) reloadAuthorities(a *authorities) (bool, error) {
 // readAuthorities reads the authorities of clients. The hash is set unless the file cannot be
 // read.
 func readAuthorities(path string) (authorities, error) {
-	data, err := identity.ReadFile(path)
+	data, err := keyfile.Read(path)
 	if err != nil {
 		return authorities{path: path}, err
 	}
 	a := authorities{path: path, hash: sha256.Sum256(data), pool: x509.NewCertPool()}
-	certificates, err := identity.ParseCertificates(data)
+	certificates, err := keyfile.Certificates(data)
 	if err != nil {
 		return a, fmt.Errorf("%s: %w", path, err)
 	}

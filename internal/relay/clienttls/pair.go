@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/internal/keyfile"
 )
 
 // Pair are the paths of a certificate, with its intermediates, and of its key, both in PEM.
@@ -32,8 +32,8 @@ type fileState struct {
 
 // read returns the content of both files, and its hash.
 func (p Pair) read() (certificate, key []byte, hash [sha256.Size]byte, err error) {
-	certificate, certErr := identity.ReadFile(p.Certificate)
-	key, keyErr := identity.ReadFile(p.Key)
+	certificate, certErr := keyfile.Read(p.Certificate)
+	key, keyErr := keyfile.Read(p.Key)
 	if err := errors.Join(certErr, keyErr); err != nil {
 		return nil, nil, hash, err
 	}
@@ -47,7 +47,7 @@ func (p Pair) read() (certificate, key []byte, hash [sha256.Size]byte, err error
 
 // parse makes a certificate of the content, or returns all problems.
 func (p Pair) parse(certificate, key []byte) (tls.Certificate, error) {
-	pair, err := identity.KeyPair(certificate, key)
+	pair, _, err := keyfile.Pair(certificate, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s and %s: %w", p.Certificate, p.Key, err)
 	}
@@ -59,7 +59,7 @@ func (p Pair) parse(certificate, key []byte) (tls.Certificate, error) {
 	if uses := leaf.ExtKeyUsage; len(uses) > 0 && !slices.Contains(uses, x509.ExtKeyUsageServerAuth) && !slices.Contains(uses, x509.ExtKeyUsageAny) {
 		errs = append(errs, fmt.Errorf("%s: it is not for servers: issue it with the extended key usage serverAuth", p.Certificate))
 	}
-	if _, err := identity.JudgeSecretFile(p.Key); err != nil {
+	if _, err := keyfile.CheckAccess(p.Key); err != nil {
 		errs = append(errs, err)
 	}
 	return pair, errors.Join(errs...)

@@ -1,4 +1,4 @@
-package identity
+package keyfile
 
 import (
 	"crypto/ed25519"
@@ -16,7 +16,7 @@ import (
 )
 
 func TestNoAuthorityOfABundleIsDroppedSilently(t *testing.T) {
-	one, two := string(newAuthority(t).CertificatePEM()), string(newAuthority(t).CertificatePEM())
+	one, two := issue(t, "one", nil).pem(), issue(t, "two", nil).pem()
 	trusted := strings.ReplaceAll(two, "CERTIFICATE", "TRUSTED CERTIFICATE")
 	for name, test := range map[string]struct {
 		bundle string
@@ -41,7 +41,7 @@ func TestNoAuthorityOfABundleIsDroppedSilently(t *testing.T) {
 		"a block of another type as well": {one + strings.ReplaceAll(two, "CERTIFICATE", "X509 CRL") + two, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			certs, err := ParseCertificates([]byte(test.bundle))
+			certs, err := Certificates([]byte(test.bundle))
 			if test.want == "" && (err != nil || len(certs) != 2) {
 				t.Errorf("%d of 2 certificates, %v", len(certs), err)
 			}
@@ -69,7 +69,7 @@ func TestAFileIsReadWithoutItsByteOrderMark(t *testing.T) {
 		if err := os.WriteFile(file, []byte(test.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadFile(file)
+		got, err := Read(file)
 		if string(got) != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
@@ -83,7 +83,7 @@ type link struct {
 }
 
 func (l link) pem() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: l.cert.Raw}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: CertificateBlock, Bytes: l.cert.Raw}))
 }
 
 // issue makes a certificate below issuer; nil: an authority of its own.
@@ -120,7 +120,7 @@ func TestAChainInAnyOrderIsServedFromItsLeafUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der})
+	key := pem.EncodeToMemory(&pem.Block{Type: KeyBlock, Bytes: der})
 	for name, test := range map[string]struct {
 		file []link
 		want string
@@ -134,7 +134,7 @@ func TestAChainInAnyOrderIsServedFromItsLeafUp(t *testing.T) {
 		for _, l := range test.file {
 			file += l.pem()
 		}
-		pair, err := KeyPair([]byte(file), key)
+		pair, _, err := Pair([]byte(file), key)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -162,11 +162,11 @@ func TestAChainInAnyOrderIsServedFromItsLeafUp(t *testing.T) {
 		"before \"-----BEGIN\"":    {leaf.pem(), " " + string(key)},
 		"begins with -----BEGIN P": {leaf.pem(), "secret"},
 	} {
-		if _, err := KeyPair([]byte(test.cert), []byte(test.key)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Pair([]byte(test.cert), []byte(test.key)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}
 	}
-	if _, err := KeyPair([]byte("\ufeff"+leaf.pem()), []byte("\ufeff"+string(key))); err != nil {
+	if _, _, err := Pair([]byte("\ufeff"+leaf.pem()), []byte("\ufeff"+string(key))); err != nil {
 		t.Errorf("with byte-order marks: %v", err)
 	}
 }

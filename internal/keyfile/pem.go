@@ -1,4 +1,4 @@
-package identity
+package keyfile
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 
 // The types of PEM blocks.
 const (
-	pemCertificate = "CERTIFICATE"
-	pemKey         = "PRIVATE KEY"
+	CertificateBlock = "CERTIFICATE"
+	KeyBlock         = "PRIVATE KEY"
 )
 
 var byteOrderMark = []byte("\ufeff")
@@ -81,10 +81,10 @@ func readPEM(data []byte) ([]*pem.Block, error) {
 	return blocks, nil
 }
 
-// ParseCertificates reads all certificates of a PEM file, in their order. Text around the
+// Certificates reads all certificates of a PEM file, in their order. Text around the
 // blocks, a byte-order mark and blocks of other types are skipped. What looks like a
 // certificate and cannot be read is an error, because the bundle would be incomplete.
-func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
+func Certificates(data []byte) ([]*x509.Certificate, error) {
 	blocks, err := readPEM(data)
 	if err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var kinds []string
 	for _, block := range blocks {
 		switch {
-		case block.Type == pemCertificate:
-		case strings.HasSuffix(block.Type, pemCertificate):
+		case block.Type == CertificateBlock:
+		case strings.HasSuffix(block.Type, CertificateBlock):
 			return nil, fmt.Errorf("a block is a %s: convert it with openssl x509 -in FILE -out NEW", block.Type)
 		default:
 			kinds = append(kinds, block.Type)
@@ -115,18 +115,11 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// KeyPair reads a certificate, its intermediates and its key, each in PEM. If the certificate
-// of the key is not the first, the chain is sorted: some authorities deliver it in reverse
-// order.
-func KeyPair(certificate, key []byte) (tls.Certificate, error) {
-	pair, _, err := keyPair(certificate, key)
-	return pair, err
-}
-
-// keyPair is KeyPair, and returns the chain as well. The error lists the problems of both
-// files.
-func keyPair(certificate, key []byte) (tls.Certificate, []*x509.Certificate, error) {
-	certs, err := ParseCertificates(certificate)
+// Pair reads a certificate, its intermediates and its key, each in PEM, and returns the chain as
+// well. If the certificate of the key is not the first, the chain is sorted: some authorities
+// deliver it in reverse order. The error lists the problems of both files.
+func Pair(certificate, key []byte) (tls.Certificate, []*x509.Certificate, error) {
+	certs, err := Certificates(certificate)
 	if err != nil {
 		err = fmt.Errorf("certificate: %w", err)
 	}
@@ -159,7 +152,7 @@ func parseKey(data []byte) (*pem.Block, error) {
 	}
 	var kinds []string
 	for _, block := range blocks {
-		if !strings.HasSuffix(block.Type, pemKey) {
+		if !strings.HasSuffix(block.Type, KeyBlock) {
 			kinds = append(kinds, block.Type)
 			continue
 		}
@@ -198,7 +191,7 @@ func sortChain(certs []*x509.Certificate, first int) []*x509.Certificate {
 func encodeChain(chain []*x509.Certificate) []byte {
 	var out bytes.Buffer
 	for _, c := range chain {
-		_ = pem.Encode(&out, &pem.Block{Type: pemCertificate, Bytes: c.Raw}) // a Buffer takes everything
+		_ = pem.Encode(&out, &pem.Block{Type: CertificateBlock, Bytes: c.Raw}) // a Buffer takes everything
 	}
 	return out.Bytes()
 }
