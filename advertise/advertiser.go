@@ -31,7 +31,7 @@ type AdvertiserConfig struct {
 	Seeds []string
 	// Attach are peer addresses of relays, in the same forms: in place of Seeds, for a process
 	// that takes part by sessions with a few relays. It does not gossip, so BindAddr,
-	// AdvertiseAddr and Keyring stay empty.
+	// AdvertiseAddr, Keyring and Network stay empty.
 	Attach []string
 	// Services are offered from the start; Set replaces them. Relays must be able to
 	// connect to each address.
@@ -60,6 +60,8 @@ type AdvertiserConfig struct {
 	// OnEvent is called for every event, one at a time, from Run's own goroutine: a call
 	// that blocks delays later events and the shutdown. Default: none.
 	OnEvent func(Event)
+	// Network carries gossip. Default: that of the operating system.
+	Network membership.Network
 	// Logger receives the log lines of membership and the catalogue. Default: none.
 	Logger *slog.Logger
 	// Registerer receives their metrics. Default: none.
@@ -81,8 +83,8 @@ func (c *AdvertiserConfig) problems() []error {
 	switch {
 	case gossip && len(c.Seeds) == 0:
 		errs = append(errs, errors.New("no seeds: give at least one member to join"))
-	case !gossip && (len(c.Seeds) > 0 || c.BindAddr != "" || c.AdvertiseAddr != "" || c.Keyring != nil):
-		errs = append(errs, errors.New("it attaches and gossips: leave Seeds, BindAddr, AdvertiseAddr and Keyring empty, or Attach"))
+	case !gossip && (len(c.Seeds) > 0 || c.BindAddr != "" || c.AdvertiseAddr != "" || c.Keyring != nil || c.Network != nil):
+		errs = append(errs, errors.New("it attaches and gossips: leave Seeds, BindAddr, AdvertiseAddr, Keyring and Network empty, or Attach"))
 	}
 	for _, seed := range c.Attach {
 		if err := session.CheckSeed(seed, c.Identity != nil || c.Insecure); err != nil {
@@ -165,7 +167,7 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 		Cluster: cfg.Cluster, Environment: cfg.Environment, ID: cfg.ID, Role: identity.RoleWorker,
 		Datacenter: cfg.Datacenter, Region: cfg.Region, Seeds: cfg.Seeds,
 		BindAddr: cfg.BindAddr, AdvertiseAddr: cfg.AdvertiseAddr, Identity: cfg.Identity, Keyring: cfg.Keyring,
-		Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Network: cfg.Network, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	}
 	if len(problems) > 0 {
 		members.Registerer = nil // New is called only to collect its problems

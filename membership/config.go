@@ -80,7 +80,8 @@ type Config struct {
 	// Default: none.
 	Keyring *Keyring
 
-	// Network carries packets and streams. Default: that of the operating system.
+	// Network carries packets and streams, also the connections of a router of this node.
+	// Default: that of the operating system.
 	Network Network
 	// Logger receives the log lines of the node. Default: discard.
 	Logger *slog.Logger
@@ -168,9 +169,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.LeaveTimeout = cmp.Or(c.LeaveTimeout, 5*time.Second)
 	c.MaxMembers = cmp.Or(c.MaxMembers, DefaultMaxMembers)
 	c.MaxNewMembers = cmp.Or(c.MaxNewMembers, DefaultMaxMembers)
-	if c.Network == nil {
-		c.Network = sockets{}
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}

@@ -100,7 +100,11 @@ func bind(network Network, addr string) (net.PacketConn, net.Listener, error) {
 }
 
 func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
-	packets, streams, err := bind(cfg.Network, cfg.BindAddr)
+	network := cfg.Network
+	if network == nil {
+		network = sockets{}
+	}
+	packets, streams, err := bind(network, cfg.BindAddr)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &transport{
-		network: cfg.Network, hello: h, identity: cfg.Identity, header: labelHeader(cfg.label()), placeholder: instanceName(cfg.ID, 0), logger: cfg.Logger, metrics: m,
+		network: network, hello: h, identity: cfg.Identity, header: labelHeader(cfg.label()), placeholder: instanceName(cfg.ID, 0), logger: cfg.Logger, metrics: m,
 		packets: packets, streams: streams,
 		packetCh: make(chan *memberlist.Packet, packetBuffer),
 		streamCh: make(chan net.Conn),

@@ -78,7 +78,11 @@ func New(cfg Config) (_ *Core, err error) {
 	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer), clients: ingress.NewClients()}
 	cfg.Rules.Proven = member.Identity != nil
 	c.Fleet = presence.New(cfg.Node, cfg.Logger, cfg.Registerer)
-	if c.Catalogue, err = advertise.New(advertise.Config{Gossip: c.Fleet, Rules: cfg.Rules, Probe: true, Logger: cfg.Logger, Registerer: cfg.Registerer}); err != nil {
+	catalogue := advertise.Config{Gossip: c.Fleet, Rules: cfg.Rules, Probe: true, Logger: cfg.Logger, Registerer: cfg.Registerer}
+	if member.Network != nil {
+		catalogue.Dial = member.Network.Dial
+	}
+	if c.Catalogue, err = advertise.New(catalogue); err != nil {
 		return nil, err
 	}
 	of := cfg.Routing
@@ -95,7 +99,7 @@ func New(cfg Config) (_ *Core, err error) {
 	if !of.PickOnly { // the catalogue connects to what is reported to it
 		of.Choosing.Stale = c.unreachable
 	}
-	of.Self, of.Role, of.Identity = member.ID, member.Role, member.Identity
+	of.Self, of.Role, of.Identity, of.Dial = member.ID, member.Role, member.Identity, ingress.DialOver(member.Network)
 	of.Datacenter, of.Region = member.Datacenter, member.Region
 	of.Catalogue, of.Sessions, of.Epoch = c.Catalogue, &c.Sessions, c.epoch
 	of.Logger, of.Registerer = cfg.Logger, cfg.Registerer

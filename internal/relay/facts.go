@@ -327,7 +327,7 @@ func (r *Relay) fetchFacts(ctx context.Context, m factsQuestion, p *check.Peer) 
 	}
 	scheme, client := "http", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
 	if source := r.cfg.Membership.Identity; source != nil {
-		scheme, client = "https", ingress.PeerClient(source, m.Member)
+		scheme, client = "https", ingress.PeerClient(source, m.Member, nil)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	ctx, cancel := context.WithTimeout(ctx, factsTimeout)

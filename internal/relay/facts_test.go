@@ -128,7 +128,7 @@ func TestWithCertificatesAWorkerGetsNoFacts(t *testing.T) {
 		role identity.Role
 		want bool
 	}{{identity.RoleRelay, true}, {identity.RoleWorker, false}, {identity.RoleClient, false}} {
-		resp, err := ingress.PeerClient(f.source(c.role, "other"), m).Do(req)
+		resp, err := ingress.PeerClient(f.source(c.role, "other"), m, nil).Do(req)
 		if resp != nil {
 			_ = resp.Body.Close()
 		}

@@ -32,7 +32,7 @@ func TestSilentConnectionsAreBoundedAndBlockNoPeer(t *testing.T) {
 	r.await(t, "more silent connections than one source may have", func() bool {
 		return logtest.Series(t, r.cfg.Registry, "ringway_relay_peers_refused_total")["too_many_from_source"] >= 300-256
 	})
-	client := ingress.PeerClient(f.source(identity.RoleRelay, "other"), membership.Member{ID: "r1", Role: identity.RoleRelay, ForwardAddr: r.PeerAddr()})
+	client := ingress.PeerClient(f.source(identity.RoleRelay, "other"), membership.Member{ID: "r1", Role: identity.RoleRelay, ForwardAddr: r.PeerAddr()}, nil)
 	for n := range 40 {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://"+r.PeerAddr()+factsPath, nil)
 		resp, err := client.Do(req)

@@ -119,7 +119,7 @@ func (r *Router) apply(s *Service, spec strategy.Spec, origin api.Origin) error 
 		return nil
 	}
 	next, err := NewChoice(ChoiceConfig{
-		Spec: spec, Origin: origin, Service: s.Name, Now: r.now, Stale: c.cfg.Stale, Logger: c.logger, Metrics: c.metrics,
+		Spec: spec, Origin: origin, Service: s.Name, Now: r.now, Stale: c.cfg.Stale, Dial: r.cfg.Dial, Logger: c.logger, Metrics: c.metrics,
 	})
 	if err != nil {
 		return err

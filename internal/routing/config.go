@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,6 +86,8 @@ type Config struct {
 	// AllowClearText names services that may be reached in clear text although this relay
 	// has a certificate. Default: none.
 	AllowClearText []string
+	// Dial opens connections to workers and relays. Default: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// ServiceTLS is how the certificates of services with h2 are checked that this relay
 	// connects to without a sidecar.
 	ServiceTLS ServiceTLSConfig

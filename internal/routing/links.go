@@ -243,16 +243,27 @@ func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
 
 // dial returns the function that connects to a relay or a worker's sidecar over mutual TLS
 // and verifies the identity of the other end. A service without a sidecar is reached in
-// clear text, or by the TLS of its pool, and never on a listener of this relay. For relays the function is nil, for a
-// plain connection, if there are no certificates.
+// clear text, or by the TLS of its pool, and never on a listener of this relay. For relays without
+// certificates the function is Config.Dial, which may be nil.
 func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	switch {
-	case key.role == "":
+	case key.role == "" && c.Dial == nil:
 		return own.dial, nil
+	case key.role == "":
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			if own.listens(address) {
+				return nil, fmt.Errorf("%s: %w", address, errOwnListener)
+			}
+			return c.Dial(ctx, network, address)
+		}, nil
 	case c.Identity == nil && key.role == identity.RoleWorker:
 		return nil, errNoCertificate
 	case c.Identity == nil:
-		return nil, nil
+		return c.Dial, nil
+	}
+	dial := c.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
 	}
 	protocol := "http/1.1"
 	if key.protocol == advertise.H2C {
@@ -260,8 +271,7 @@ func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, n
 	}
 	expected := identity.Expected{Node: key.node, Role: key.role, Addr: key.address}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		var d net.Dialer
-		plain, err := d.DialContext(ctx, network, address)
+		plain, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}

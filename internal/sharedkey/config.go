@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -60,6 +61,8 @@ type Config struct {
 	// exactly that relay. Redirects are not followed. Default, only without Authorize: a client
 	// without proxy and idle connections.
 	Client func(membership.Member) *http.Client
+	// Dial opens the connections of that default client. Default: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Fetch asks a relay, instead of HTTP. It must end when its context ends, and should fail with
 	// one of the errors of this package if one applies. It is called from up to 16 goroutines.
 	// Default: GET Path at the member's ForwardAddr.

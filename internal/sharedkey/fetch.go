@@ -154,7 +154,7 @@ func newHTTPFetch(c *Config) *httpFetch {
 	if f.client == nil {
 		// No proxy from the environment, because the key must only go from relay to relay. No idle
 		// connections, because relays are rarely asked.
-		plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: c.Dial}}
 		f.client = func(membership.Member) *http.Client { return plain }
 	}
 	return f

@@ -22,7 +22,11 @@ type peers struct {
 
 // listen binds the address for other relays.
 func (r *Router) listen(handler http.Handler) (*peers, error) {
-	socket, err := net.Listen("tcp", r.cfg.PeerAddr)
+	bind := func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	if r.member.Network != nil {
+		bind = r.member.Network.Listen
+	}
+	socket, err := bind(r.cfg.PeerAddr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for other relays on %s: %w: is another process on this port?", r.cfg.PeerAddr, err)
 	}

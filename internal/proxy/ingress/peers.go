@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,6 +34,18 @@ type KeeperConfig struct {
 	Registerer prometheus.Registerer
 }
 
+// Dial opens a connection.
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// DialOver returns a function that connects over the network of a member, nil for that of the
+// operating system.
+func DialOver(n membership.Network) Dial {
+	if n == nil {
+		return nil
+	}
+	return func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dial(ctx, address) }
+}
+
 // NewKeeper makes the keeper of the key that all relays sign session cookies with. It asks
 // and answers on the peer listener; see WithSharedKey.
 func NewKeeper(cfg KeeperConfig) (*sharedkey.Keeper, error) {
@@ -41,11 +54,11 @@ func NewKeeper(cfg KeeperConfig) (*sharedkey.Keeper, error) {
 	c.ID, c.Epoch, c.Role, c.Label = m.ID, cfg.Node.Epoch(), m.Role, m.Cluster+"/"+m.Environment
 	c.Members, c.Joined = cfg.Node, func() bool { return cfg.Node.Status().Joined }
 	c.Value, c.File = cfg.Value, cfg.File
-	c.Logger, c.Registerer = cfg.Logger, cfg.Registerer
+	c.Dial, c.Logger, c.Registerer = DialOver(m.Network), cfg.Logger, cfg.Registerer
 	switch {
 	case m.Identity != nil:
 		c.Authorize = func(req *http.Request) error { return AuthorizePeer(m.Identity, req) }
-		c.Client = func(to membership.Member) *http.Client { return PeerClient(m.Identity, to) }
+		c.Client = func(to membership.Member) *http.Client { return PeerClient(m.Identity, to, c.Dial) }
 	case m.Keyring != nil:
 		c.Seal = func() (keys []sharedkey.Secret) {
 			for _, key := range m.Keyring.Keys() {
@@ -71,16 +84,22 @@ func AuthorizePeer(source *identity.Source, req *http.Request) error {
 }
 
 // PeerClient returns a client that connects only to this relay. It keeps no connection,
-// because relays are asked rarely.
-func PeerClient(source *identity.Source, to membership.Member) *http.Client {
+// because relays are asked rarely. dial opens the connection; nil means TCP.
+func PeerClient(source *identity.Source, to membership.Member, dial Dial) *http.Client {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
 	expected := identity.Expected{Node: to.ID, Role: to.Role, Addr: to.ForwardAddr}
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			d := tls.Dialer{Config: source.ClientConfig(source.Policy(identity.DataPlane), expected, "http/1.1")}
-			conn, err := d.DialContext(ctx, network, addr)
+			plain, err := dial(ctx, network, addr)
 			if err != nil {
 				return nil, fmt.Errorf("TLS with %s: %w", to.ID, err)
+			}
+			conn := source.Client(plain, source.ClientConfig(source.Policy(identity.DataPlane), expected, "http/1.1"))
+			if err := conn.HandshakeContext(ctx); err != nil {
+				return nil, errors.Join(fmt.Errorf("TLS with %s: %w", to.ID, err), conn.Close())
 			}
 			return conn, nil
 		},
