@@ -19,7 +19,7 @@ import (
 // PublicPackages are the directories of the packages that other modules may import.
 var PublicPackages = []string{
 	"advertise", "affinity", "membership", "membership/discovery", "membership/identity",
-	"ring", "selection", "selection/client", "selection/router",
+	"ring", "ringwaytest", "selection", "selection/client", "selection/router",
 	"adapters/grpc", "adapters/xds", // modules of their own
 }
 
