@@ -102,6 +102,36 @@ func TestExplainAgreesWithThePlan(t *testing.T) {
 	}
 }
 
+func TestALongRangeKeepsSlackForEachFiftyWorkers(t *testing.T) {
+	for _, c := range []struct {
+		strategy             affinity.Strategy
+		relays, workers      int
+		slack, least, places int // at least this many workers are in the range; places that are kept
+	}{
+		{affinity.Projection, 10, 100, 2, 30, 2},
+		{affinity.Projection, 10, 1000, 2, 300, 12},
+		{affinity.Projection, 10, 1000, 1, 300, 6},
+		{affinity.Projection, 10, 1000, 0, 300, 0},
+		{affinity.Rendezvous, 10, 1000, 2, 200, 2},
+	} {
+		cfg := affinity.PlanConfig{Service: "s", Strategy: c.strategy, Relays: someRelays(c.relays), Workers: someWorkers(c.workers), RelaysPerService: c.relays}
+		p := mustPlan(t, cfg)
+		assignments, err := p.Assignments(0)
+		if err != nil || len(assignments) < c.least {
+			t.Fatalf("%d workers in the range, %v", len(assignments), err)
+		}
+		for _, worker := range p.Workers() {
+			d := p.Distance(0, worker)
+			if want := d > 0 && d <= c.places; p.Keeps(0, worker, c.slack) != want {
+				t.Errorf("%v, %d workers, slack %d: %s, %d places outside: kept is %t", c.strategy, c.workers, c.slack, worker, d, !want)
+			}
+		}
+		if p.Keeps(0, "absent", 9) || p.Keeps(len(p.Affine()), p.Workers()[0], 9) {
+			t.Error("a pair that does not exist is kept")
+		}
+	}
+}
+
 func TestTheRingIsDrawn(t *testing.T) {
 	small := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(5), Workers: someWorkers(12), IndexSource: affinity.IndexRank})
 	large := mustPlan(t, affinity.PlanConfig{Service: "billing", Relays: someRelays(30), RelaysPerService: 30, Workers: someWorkers(1000), IndexSource: affinity.IndexRank})

@@ -407,6 +407,31 @@ func (p *Plan) distance(s relayShare, pos int) int {
 	return p.rank(s, pos) - s.set.shape.PeersPerWorker + 1
 }
 
+// longRange is how many workers of a range of projection allow as many places as the slack has.
+// What a place costs is one connection of the range: relays with long ranges can keep more places,
+// and need them, because the ends of their ranges pass more workers at each change of the ring.
+const longRange = 50
+
+// Keeps reports whether the relay at index keeps an open connection to a worker that its range no
+// longer has: one that is at most slack places outside, and, where a range of projection has more
+// than 50 workers, at most slack places for each 50 of them. Inside the range and for pairs without
+// a [Plan.Distance] the result is false.
+func (p *Plan) Keeps(index int, worker string, slack int) bool {
+	w, ok := p.position(worker)
+	if !ok || p.check(index) != nil {
+		return false
+	}
+	s, pos := p.shareAt(index, w)
+	if s == nil {
+		return false
+	}
+	if s.set.links == nil {
+		slack = max(slack, slack*s.set.shape.project(s.local).Len()/longRange)
+	}
+	d := p.distance(*s, pos)
+	return d > 0 && d <= slack
+}
+
 // rank returns how many relays of the set have a higher score with the worker at pos of
 // the group.
 func (p *Plan) rank(s relayShare, pos int) int {

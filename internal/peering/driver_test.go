@@ -135,7 +135,7 @@ func (d *driver) plan() (next time.Time) {
 			}
 		}
 		for _, w := range d.linked {
-			if distance := plan.Distance(i, w); there[w] && distance > 0 && distance <= slack {
+			if there[w] && plan.Keeps(i, w, slack) {
 				near = append(near, w)
 			}
 		}

@@ -173,8 +173,8 @@ type LinkConfig struct {
 	// DrainDelay is how long a connection that is no longer in the range stays open. It must
 	// exceed the time until the relays agree. Default 30 s; negative closes immediately.
 	DrainDelay time.Duration
-	// Slack is how many places outside the range an open connection is kept. Default 0:
-	// none.
+	// Slack is how many places outside the range an open connection is kept, in a long range for
+	// each 50 workers ([affinity.Plan.Keeps]). Default 0: none.
 	Slack int
 	// Grace is how long a relay or worker that has vanished keeps its place in the plans, so
 	// that its restart moves nothing. Default 0: not at all.

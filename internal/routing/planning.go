@@ -263,7 +263,7 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 			if e == nil || inRange[l.node] || r.cfg.endpointKey(e) != l.keys[0] {
 				continue
 			}
-			if d := route.Plan.Distance(route.Index, l.node); d > 0 && d <= r.cfg.Links.Slack {
+			if route.Plan.Keeps(route.Index, l.node, r.cfg.Links.Slack) {
 				near = append(near, l.keys...)
 				links = append(links, l)
 			}

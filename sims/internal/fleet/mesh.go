@@ -154,7 +154,7 @@ func (m *Mesh) Follow(v *View, relays []int) error {
 				if m.policy.Slack == 0 || m.inRange[w] || !v.present[w] {
 					continue
 				}
-				if d := v.plan.Distance(i, WorkerID(w)); d > 0 && d <= m.policy.Slack {
+				if v.plan.Keeps(i, WorkerID(w), m.policy.Slack) {
 					near = append(near, w)
 				}
 			}
