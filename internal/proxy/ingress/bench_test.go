@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -183,5 +185,55 @@ func BenchmarkRefusal(b *testing.B) {
 	for b.Loop() {
 		clear(w.header)
 		h.ServeHTTP(w, r)
+	}
+}
+
+// BenchmarkFailure measures a request whose two workers refuse the connection, with its record and
+// its spans.
+func BenchmarkFailure(b *testing.B) {
+	refuses := upstream.Config{Address: "192.0.2.1:80", Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}}
+	var targets []*routing.Target
+	for _, node := range []string{"w1", "w2"} {
+		pool, err := upstream.NewPool(refuses)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(pool.Close)
+		targets = append(targets, &routing.Target{ID: node + ".1", Node: node, Address: refuses.Address, Weight: 1, Pool: pool})
+	}
+	service, err := routing.NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := service.SetRoute(&routing.Route{Range: targets}, 0); err != nil {
+		b.Fatal(err)
+	}
+	records, err := requestlog.New(requestlog.Config{File: os.DevNull, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := records.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = records.Close() }()
+	for name, change := range map[string]func(*ingress.Config){
+		"alone":       func(*ingress.Config) {},
+		"with_record": func(c *ingress.Config) { c.Records, c.Record.Sample = records, 1 },
+		"with_spans":  func(c *ingress.Config) { c.Tracer = noop.NewTracerProvider().Tracer("") },
+	} {
+		b.Run(name, func(b *testing.B) {
+			h := handlerFor(b, "127.0.0.1:1", func(c *ingress.Config) { c.Services, c.RetryBudget = one{service}, 1; change(c) })
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Body = http.NoBody
+			r.Header.Set(wire.ServiceHeader, "echo")
+			w := discard{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}
+		})
 	}
 }
