@@ -317,7 +317,7 @@ func TestEverySettingOfEndpointsChangesWhatTheyGet(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		var failed *upstream.Error
+		var failed *upstream.Fault
 		if err := p.Warm(t.Context()); !errors.As(err, &failed) {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestWhileCutOffAFailedWorkerThatAcceptsNoConnectionGetsNoRequests(t *testin
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers, requests, route := map[string]*httptest.Server{}, map[string]<-chan error{}, &Route{}
+	servers, requests, route := map[string]*httptest.Server{}, map[string]<-chan *upstream.Fault{}, &Route{}
 	var departures []membership.Departure
 	for _, id := range []string{"w1", "w2"} {
 		servers[id] = hangs()

@@ -14,9 +14,9 @@ import (
 )
 
 // waiting is a request to a target that does not answer.
-func waiting(t *testing.T, p *upstream.Pool) <-chan error {
+func waiting(t *testing.T, p *upstream.Pool) <-chan *upstream.Fault {
 	t.Helper()
-	ended := make(chan error, 1)
+	ended := make(chan *upstream.Fault, 1)
 	go func() {
 		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), &upstream.Exchange{Deadline: time.Now().Add(30 * time.Second)})
 		ended <- err
@@ -61,7 +61,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.services.Store(&map[string]*Service{"echo": service})
-	requests := map[string]<-chan error{}
+	requests := map[string]<-chan *upstream.Fault{}
 	for _, target := range route.Range {
 		requests[target.Node] = waiting(t, target.Pool)
 		<-asked

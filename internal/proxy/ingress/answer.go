@@ -83,9 +83,9 @@ func (t *try) outOfTime() string {
 // a body that ended too early.
 func (t *try) answerBadRequest(a attempt, now time.Duration) {
 	f := failure{Text: "the request cannot be carried", detail: a.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}
-	var u *upstream.Error
+	var u *upstream.Fault
 	if errors.As(a.err, &u) {
-		f.Text += ": " + u.Fault()
+		f.Text += ": " + u.ForClient()
 		f.detail = ""
 	}
 	t.answer(f, now)

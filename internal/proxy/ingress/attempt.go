@@ -35,38 +35,34 @@ func (a attempt) Error() string { return a.err.Error() }
 
 var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
 
-// attemptFailure extracts the facts from the error of Carry. Nil stands for an answer that
+// attemptFailure returns the facts of the fault of an attempt. Nil stands for an answer that
 // headArrived refused.
-func attemptFailure(err error) attempt {
-	if err == nil {
+func attemptFailure(u *upstream.Fault) attempt {
+	if u == nil {
 		return attempt{err: errMisdirected, reason: stageMisdirected}
 	}
-	a := attempt{err: err, reason: stageOther}
-	a.stopped = errors.Is(err, upstream.ErrStopped)
-	var u *upstream.Error
-	if errors.As(err, &u) {
-		a.stage, a.reason = u.Stage, u.Stage.String()
-		a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
-		a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
-		a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
-		a.cancelled = u.Cancelled()
-		if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
-			a.reason = stageRefused
-		}
-		a.unprocessed = a.unprocessed || u.DialLate()
-		if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
-			a.reason = stageFull
-		}
-		if a.local, a.exhausted = u.Local(), u.Exhausted(); a.local {
-			a.reason = stageLocal
-		}
+	a := attempt{err: u, stage: u.Stage, reason: u.Stage.String()}
+	a.stopped = errors.Is(u, upstream.ErrStopped)
+	a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
+	a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
+	a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
+	a.cancelled = u.Cancelled()
+	if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
+		a.reason = stageRefused
+	}
+	a.unprocessed = a.unprocessed || u.DialLate()
+	if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
+		a.reason = stageFull
+	}
+	if a.local, a.exhausted = u.Local(), u.Exhausted(); a.local {
+		a.reason = stageLocal
 	}
 	return a
 }
 
 // passCancel cancels the answer if the endpoint has cancelled it.
 func (a attempt) passCancel(w http.ResponseWriter) {
-	var u *upstream.Error
+	var u *upstream.Fault
 	if errors.As(a.err, &u) {
 		u.PassCancel(w)
 	}

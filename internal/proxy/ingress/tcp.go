@@ -87,7 +87,7 @@ func (t *try) sessionBegan(r upstream.Result) bool {
 }
 
 // sessionEnded counts the end of a session.
-func (t *try) sessionEnded(r upstream.Result, err error) {
+func (t *try) sessionEnded(r upstream.Result, fault *upstream.Fault) {
 	if !t.opened {
 		return
 	}
@@ -97,7 +97,7 @@ func (t *try) sessionEnded(r upstream.Result, err error) {
 	}
 	t.tcp.open.Add(-1)
 	t.tcp.duration.Observe((time.Since(t.handler.cfg.Epoch) - t.answered).Seconds())
-	t.tcp.ends[sessionEndOf(r, err)].Inc()
+	t.tcp.ends[sessionEndOf(r, fault)].Inc()
 }
 
 type sessionEnd int
@@ -113,11 +113,11 @@ const (
 
 var sessionEnds = [...]string{endClosed: "closed", endClient: "client_reset", endEndpoint: "endpoint_reset", endIdle: "idle", endStopped: "stopped"}
 
-func sessionEndOf(r upstream.Result, err error) sessionEnd {
+func sessionEndOf(r upstream.Result, fault *upstream.Fault) sessionEnd {
 	switch {
 	case r.Silent != upstream.SilentNone:
 		return endIdle
-	case r.Broke == upstream.BrokeEndpoint || err != nil:
+	case r.Broke == upstream.BrokeEndpoint || fault != nil:
 		return endEndpoint
 	case r.Broke == upstream.BrokeClient:
 		return endClient

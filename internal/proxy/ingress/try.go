@@ -168,15 +168,15 @@ func (t *try) run() {
 		if t.limit, t.cut = t.attemptLimit(t.attempts, t.deadline-now); !t.cut || now+t.limit >= t.deadline {
 			t.limit, t.cut = t.deadline-now, false
 		}
-		result, err := carrier.Carry(t.w, t.r, t.changes(target))
+		result, fault := carrier.Carry(t.w, t.r, t.changes(target))
 		if t.tcp != nil {
-			t.sessionEnded(result, err)
+			t.sessionEnded(result, fault)
 		}
 		if result.Silent != upstream.SilentNone {
 			t.handler.cfg.Metrics.silent[result.Silent].Inc()
 		}
 		t.record.carried(&result)
-		if err == nil && (!result.Dropped || t.relayed != "") {
+		if fault == nil && (!result.Dropped || t.relayed != "") {
 			t.succeeded(&result)
 			if t.relayed != "" {
 				t.answerRelayed(target.Node)
@@ -185,7 +185,7 @@ func (t *try) run() {
 		}
 		now = time.Since(t.handler.cfg.Epoch)
 		var again bool
-		if retry, again = t.attemptFailed(&result, err, now); !again {
+		if retry, again = t.attemptFailed(&result, fault, now); !again {
 			return
 		}
 	}
@@ -194,9 +194,9 @@ func (t *try) run() {
 // attemptFailed records the failure of the current attempt. It returns false if the request
 // has its answer, and otherwise the reason of the next attempt. It is no part of run, so that
 // the stack of a request that waits for its answer is small.
-func (t *try) attemptFailed(result *upstream.Result, err error, now time.Duration) (retry string, again bool) {
+func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string, again bool) {
 	target := t.at.target
-	f := attemptFailure(err)
+	f := attemptFailure(fault)
 	f.load = result.Load
 	t.full = t.full || f.full
 	t.connecting += result.Waited

@@ -1,7 +1,6 @@
 package upstream_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,15 +26,14 @@ func Example() {
 	}
 	defer pool.Close()
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		res, err := pool.Carry(w, r, &upstream.Exchange{
+		res, fault := pool.Carry(w, r, &upstream.Exchange{
 			Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 		})
-		var failure *upstream.Error
-		if errors.As(err, &failure) {
-			if failure.Committed() {
+		if fault != nil {
+			if fault.Committed() {
 				panic(http.ErrAbortHandler)
 			}
-			http.Error(w, err.Error(), http.StatusBadGateway)
+			http.Error(w, fault.Error(), http.StatusBadGateway)
 			return
 		}
 		fmt.Println("status", res.Status, "load", res.Load, "bytes", res.BytesOut)

@@ -54,7 +54,7 @@ func (c *h2Conn) settled() bool {
 // for each request. It has ended when the number of streams is known that the endpoint allows.
 type h2Opening struct {
 	done  chan struct{} // closed at the end
-	err   *Error
+	err   *Fault
 	limit time.Time // of the dial
 
 	// Guarded by h2Conns.mu.
@@ -87,7 +87,7 @@ func (c *h2Conns) signal() {
 
 // reserve returns a stream whose Open does not wait. Requests that find none wait in order of
 // arrival, and more connections are opened for them.
-func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err error) {
+func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err *Fault) {
 	take := func() bool {
 		stream, reused = c.take(s.key != "")
 		return stream != nil
@@ -132,9 +132,9 @@ func (c *h2Conns) take(settled bool) (s *http2.Stream, reused bool) {
 	return nil, false
 }
 
-// await returns when take has succeeded, or with an *Error. The lock is held while take runs.
-func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() bool) error {
-	e := &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: context.DeadlineExceeded, late: hasPassed(deadline)}
+// await returns when take has succeeded, or with the reason that it has not. The lock is held while take runs.
+func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() bool) *Fault {
+	e := &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: context.DeadlineExceeded, late: hasPassed(deadline)}
 	if e.late {
 		return e // the endpoint had no time
 	}
@@ -189,7 +189,7 @@ func (c *h2Conns) join(turn bool, take func() bool) *h2Opening {
 	o.waiting++
 	switch {
 	case c.closed:
-		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		o.err = &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 		c.end(o)
 	case o.started, len(c.conns) >= c.p.cfg.MaxConns, len(c.conns) > 0 && time.Now().Before(c.rests), c.hasRoom():
 	default:
@@ -239,7 +239,7 @@ func (c *h2Conns) hasRoom() bool {
 }
 
 // errorOf returns the error of an opening for one of the requests that have waited for it.
-func (c *h2Conns) errorOf(o *h2Opening, deadline time.Time) error {
+func (c *h2Conns) errorOf(o *h2Opening, deadline time.Time) *Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := !o.errReturned
@@ -255,9 +255,9 @@ func (c *h2Conns) forgetEnded() {
 // open opens one connection for all waiting requests. The first of them need not wait for the
 // settings of the endpoint. Drain waits for its goroutine.
 func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
-	failed := (*Error)(nil)
+	failed := (*Fault)(nil)
 	if nc, err := c.p.dial(ctx); err != nil {
-		failed = err.(*Error)
+		failed = err
 		c.p.mu.Lock()
 		c.p.markRepeated(failed, o.limit)
 		c.p.mu.Unlock()
@@ -317,11 +317,11 @@ func (c *h2Conns) awaitSettings(ctx context.Context, conn *h2Conn, limit time.Ti
 }
 
 // unused returns the error of a connection that has ended before a request used it.
-func (c *h2Conns) unused(conn *h2Conn) *Error {
+func (c *h2Conns) unused(conn *h2Conn) *Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := conn.Err(); err != nil && !conn.used {
-		return &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
+		return &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: err}
 	}
 	return nil
 }
@@ -334,10 +334,13 @@ func (c *h2Conns) end(o *h2Opening) {
 
 func (c *h2Conns) warm(ctx context.Context) error {
 	if !c.p.enter(nil) {
-		return &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		return &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
 	defer c.p.leave(nil)
-	return c.await(ctx, time.Time{}, func() bool { return len(c.conns) > 0 })
+	if err := c.await(ctx, time.Time{}, func() bool { return len(c.conns) > 0 }); err != nil {
+		return err
+	}
+	return nil
 }
 
 // count removes the connections that have ended and counts the others.
@@ -371,7 +374,7 @@ func (c *h2Conns) close() {
 	conns := c.conns
 	c.conns, c.closed = nil, true
 	if o := c.opening; o != nil {
-		o.err = &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		o.err = &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 		if o.started {
 			o.cancel(ErrClosed)
 		}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,7 +51,7 @@ func FuzzHTTP2Request(f *testing.F) {
 			t.Fatalf("the service cannot read what is sent for\n%q", input)
 		}
 		if err != nil {
-			if e := err.(*Error); !e.Client() {
+			if !err.Client() {
 				t.Fatalf("the endpoint is blamed: %v, for\n%q", err, input)
 			}
 			return
@@ -131,7 +130,7 @@ func readTwice(input []byte) (in, want *http.Request, body []byte) {
 func FuzzHTTP2Answer(f *testing.F) {
 	service, pool, host := startH2(f)
 	type outcome struct {
-		err   *Error
+		err   *Fault
 		panic any
 	}
 	outcomes := make(chan outcome, 1)
@@ -146,8 +145,7 @@ func FuzzHTTP2Answer(f *testing.F) {
 				panic(http.ErrAbortHandler)
 			}
 		}()
-		_, err := pool.Carry(w, r, &Exchange{})
-		if errors.As(err, &o.err) && !o.err.Committed() {
+		if _, o.err = pool.Carry(w, r, &Exchange{}); o.err != nil && !o.err.Committed() {
 			w.Header().Set("X-Refused", "1")
 			w.WriteHeader(http.StatusBadGateway)
 		}

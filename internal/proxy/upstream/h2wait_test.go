@@ -73,9 +73,9 @@ func (s *narrow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.URL.Path)
 }
 
-// get sends a request and returns its error when it has ended.
-func (s *narrow) get(path string) <-chan error {
-	failed := make(chan error, 1)
+// get sends a request and returns its fault when it has ended.
+func (s *narrow) get(path string) <-chan *upstream.Fault {
+	failed := make(chan *upstream.Fault, 1)
 	go func() {
 		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Exchange{Deadline: time.Now().Add(time.Second)})
 		failed <- err
@@ -89,7 +89,7 @@ func works(int32) error { return nil }
 func TestRequestsWaitForTheFirstStreamThatBecomesFreeInOrder(t *testing.T) {
 	withNarrow(t, 2, works, func(s *narrow) {
 		held := s.get("/held")
-		var waiting []<-chan error
+		var waiting []<-chan *upstream.Fault
 		var want []string
 		for i := range 20 {
 			path := fmt.Sprint("/", i)
@@ -120,7 +120,7 @@ func TestRequestsWaitForAFullConnectionWhileNoOtherCanBeOpened(t *testing.T) {
 		}
 		return nil
 	}, func(s *narrow) {
-		var waiting []<-chan error
+		var waiting []<-chan *upstream.Fault
 		for i := range 20 {
 			waiting = append(waiting, s.get(fmt.Sprint("/", i)))
 		}
@@ -165,9 +165,8 @@ func TestTheEndOfAPoolAndOfItsEndpointEndTheWaitForAStream(t *testing.T) {
 func TestAWaitForAStreamEndsWithTheDeadlineAndSendsNothing(t *testing.T) {
 	withNarrow(t, 1, works, func(s *narrow) {
 		held, waits := s.get("/held"), s.get("/waits")
-		var e *upstream.Error
-		if err := <-waits; !errors.As(err, &e) || !e.Timeout() || e.Sent() || e.Stage != upstream.StageDial {
-			t.Error(err)
+		if e := <-waits; e == nil || !e.Timeout() || e.Sent() || e.Stage != upstream.StageDial {
+			t.Error(e)
 		}
 		close(s.hold)
 		<-held

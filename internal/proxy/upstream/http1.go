@@ -129,14 +129,14 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
+func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	f := flights.Get().(*flight)
 	defer f.free()
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.progress.begin(w, x)
 	f.progress.asks = !hasBody(r)
 	if !p.enter(&f.progress) {
-		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+		return Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(&f.progress)
 	f.upgrade = upgradeOf(r)
@@ -176,7 +176,7 @@ func (f *flight) reset() {
 }
 
 // exchange runs one attempt on f.c and releases the connection.
-func (f *flight) exchange() *Error {
+func (f *flight) exchange() *Fault {
 	reusable, err := f.attempt()
 	if err == errGone {
 		f.p.stale(f.c) // because of bytes, perhaps
@@ -203,7 +203,7 @@ func (f *flight) exchange() *Error {
 
 // attempt reports whether the connection is clean afterwards. It returns an error and a
 // clean connection only if the endpoint itself worked.
-func (f *flight) attempt() (reusable bool, _ *Error) {
+func (f *flight) attempt() (reusable bool, _ *Fault) {
 	if err := f.send(); err != nil {
 		return false, err
 	}
@@ -217,7 +217,7 @@ func (f *flight) attempt() (reusable bool, _ *Error) {
 
 // send writes the request: the head and a small body in one write, a large body through a
 // sender.
-func (f *flight) send() *Error {
+func (f *flight) send() *Fault {
 	r := f.r
 	length := int64(0)
 	if hasBody(r) {
@@ -271,11 +271,11 @@ func (f *flight) send() *Error {
 
 // errGone is for a kept connection that had ended, or had unread bytes, before anything was
 // sent.
-var errGone = new(Error)
+var errGone = new(Fault)
 
 // ask looks at the connection, sends a request without a body, and reads the first bytes of
 // the answer.
-func (f *flight) ask() *Error {
+func (f *flight) ask() *Fault {
 	length := len(f.out)
 	sent, n, err := f.c.socket.Ask(f.out, f.take, f.drop)
 	f.sent = sent > 0
@@ -299,7 +299,7 @@ func (f *flight) ask() *Error {
 
 // awaitContinue waits ExpectContinueTimeout for the endpoint to ask for the body or to
 // answer without it. If there is no answer, it starts the sender.
-func (f *flight) awaitContinue() *Error {
+func (f *flight) awaitContinue() *Fault {
 	_ = f.c.SetReadDeadline(time.Now().Add(f.p.cfg.ExpectContinueTimeout))
 	for f.from == f.to {
 		if err := f.fillIn(); err != nil {
@@ -355,11 +355,11 @@ func (f *flight) join() bool {
 }
 
 // fail builds the error of the exchange from err.
-func (f *flight) fail(stage Stage, err error) *Error {
+func (f *flight) fail(stage Stage, err error) *Fault {
 	if m, ok := err.(http1.Malformed); ok {
 		err = fmt.Errorf("malformed response: %w", m)
 	}
-	e := &Error{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
+	e := &Fault{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
 	if f.sender != nil {
 		e.bodyConsumed = true
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // finalHead reads up to the final response head and leaves its bytes at f.from.
-func (f *flight) finalHead() *Error {
+func (f *flight) finalHead() *Fault {
 	if f.unsolicited != nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (f *flight) finalHead() *Error {
 
 // informational consumes a 1xx response of n bytes, and passes it to the client unless it is 100
 // Continue.
-func (f *flight) informational(n int) *Error {
+func (f *flight) informational(n int) *Fault {
 	f.framed = f.framed || f.head.framed
 	if f.informed += n; f.informed > maxInformation {
 		return f.fail(StageHead, errTooMuch1xx)
@@ -60,7 +60,7 @@ func (f *flight) informational(n int) *Error {
 }
 
 // readHead reads and parses one head of n bytes and leaves it at f.from.
-func (f *flight) readHead() (n int, _ *Error) {
+func (f *flight) readHead() (n int, _ *Fault) {
 	limit := f.p.cfg.MaxResponseHeaderBytes
 	for next := 0; ; {
 		n, after, err := http1.HeadEnd(f.in[f.from:f.to], next)
@@ -129,7 +129,7 @@ func (f *flight) filled(n int, err error) error {
 }
 
 // respond writes the response to the client.
-func (f *flight) respond() (reusable bool, _ *Error) {
+func (f *flight) respond() (reusable bool, _ *Fault) {
 	h := &f.head
 	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
 	f.res.Shed = shed(h.status, h.load, h.retryAfter)
@@ -197,7 +197,7 @@ func (f *flight) clean() bool {
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
 // so that bytes that arrive together are sent together.
-func (f *flight) copyBody() *Error {
+func (f *flight) copyBody() *Fault {
 	unflushed := true
 	for {
 		data, used, err := f.body.Next(f.in[f.from:f.to])

@@ -53,13 +53,13 @@ func (s *h2Stream) free() {
 	h2Streams.Put(s)
 }
 
-func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
+func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	s := h2Streams.Get().(*h2Stream)
 	defer s.free()
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
 	s.progress.begin(w, x)
 	if !c.p.enter(&s.progress) {
-		return s.res, &Error{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		return s.res, &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
 	defer c.p.leave(&s.progress)
 	if RequiresUpgrade(r) {
@@ -121,7 +121,7 @@ func (p *Pool) streamAnswered(s *h2Stream) {
 	s.s.Interrupt(nil) // the deadline may have passed meanwhile; the watch repeats what else it has ended
 }
 
-func (s *h2Stream) run() *Error {
+func (s *h2Stream) run() *Fault {
 	if err := s.send(); err != nil {
 		s.closeUnread()
 		return err
@@ -147,7 +147,7 @@ func (s *h2Stream) run() *Error {
 }
 
 // send sends the head, and a body that is small and there. A goroutine sends any other.
-func (s *h2Stream) send() *Error {
+func (s *h2Stream) send() *Fault {
 	r := s.r
 	length := int64(0)
 	if hasBody(r) {
@@ -407,8 +407,8 @@ func (s *h2Stream) neverIndexed(name, value string) bool {
 	return ok && client.NeverIndexed(name)
 }
 
-func (s *h2Stream) fail(stage Stage, err error) *Error {
-	e := &Error{Stage: stage, Address: s.c.p.cfg.Address, committed: s.committed}
+func (s *h2Stream) fail(stage Stage, err error) *Fault {
+	e := &Fault{Stage: stage, Address: s.c.p.cfg.Address, committed: s.committed}
 	unprocessed := errors.Is(err, http2.ErrUnprocessed)
 	e.sent = s.opened && !unprocessed
 	e.bodyConsumed = s.consumed || s.body != nil && s.body.consumed.Load()

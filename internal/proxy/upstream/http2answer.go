@@ -44,7 +44,7 @@ func (s *h2Stream) keeps(name string) bool {
 // The names in HTTP/2 of the fields from endpoints to relays.
 var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
 
-func (s *h2Stream) respond(head *http2.Head) *Error {
+func (s *h2Stream) respond(head *http2.Head) *Fault {
 	s.res.Status = head.Status
 	retryAfter, loads := false, 0
 	for i := range head.Fields {
@@ -181,7 +181,7 @@ func (s *h2Stream) fill(h http.Header, head *http2.Head) {
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
 // so that frames that arrive together are sent together.
-func (s *h2Stream) copyBody() *Error {
+func (s *h2Stream) copyBody() *Fault {
 	in := lateBuffers.Get().(*lateBuffer)
 	defer in.free()
 	unflushed := true

@@ -109,14 +109,13 @@ func (p *Pool) Address() string { return p.cfg.Address }
 // OverHTTP2 reports whether requests are sent over HTTP/2.
 func (p *Pool) OverHTTP2() bool { return p.h2 != nil }
 
-// Carry sends r to the endpoint and its answer to w. It returns when both are done; a
-// failure is always an *Error. Nothing may change x meanwhile, and x is not kept. A Deadline
-// that is zero is set to that of the request's context. For HTTP/1.1 it runs on the caller's
-// goroutine. It starts one more only for a request body that is large or of unknown
+// Carry sends r to the endpoint and its answer to w. It returns when both are done.
+// Nothing may change x meanwhile, and x is not kept. A Deadline that is zero is set to that of
+// the request's context. For HTTP/1.1 it runs on the caller's goroutine. It starts one more only for a request body that is large or of unknown
 // length, and for the second direction of a tunnel. These have ended when it returns.
-func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
+func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	if err := CheckRequest(r); err != nil {
-		return Result{Load: -1}, &Error{Stage: StageClient, Address: p.cfg.Address, Err: err}
+		return Result{Load: -1}, &Fault{Stage: StageClient, Address: p.cfg.Address, Err: err}
 	}
 	if deadline, ok := r.Context().Deadline(); ok && x.Deadline.IsZero() {
 		x.Deadline = deadline
@@ -144,7 +143,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	p.warming.Lock()
 	defer p.warming.Unlock()
 	if !p.enter(nil) {
-		return &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+		return &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(nil)
 	p.mu.Lock()
@@ -167,14 +166,15 @@ func (p *Pool) Warm(ctx context.Context) error {
 // now, independent of the open connections.
 func (p *Pool) Probe(ctx context.Context) error {
 	conn, err := p.dial(ctx)
-	if err == nil {
-		_ = conn.Close() // the endpoint was reached
+	if err != nil {
+		return err
 	}
-	return err
+	_ = conn.Close() // the endpoint was reached
+	return nil
 }
 
-// dial opens one connection and counts it. Its error is an *Error.
-func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
+// dial opens one connection and counts it.
+func (p *Pool) dial(ctx context.Context) (net.Conn, *Fault) {
 	dctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
@@ -188,7 +188,7 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, error) {
 		if context.Cause(ctx) == nil { // the dial was not cancelled
 			p.cfg.Activity.failed(err)
 		}
-		e := &Error{Stage: StageDial, Address: p.cfg.Address, Err: err}
+		e := &Fault{Stage: StageDial, Address: p.cfg.Address, Err: err}
 		// The dialler's own timer may fire just before that of the context.
 		late := dctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 		switch cerr := context.Cause(ctx); {
@@ -305,7 +305,7 @@ func (p *Pool) Drain(ctx context.Context) error {
 		c.cancelled = true
 		_ = c.Conn.Close()
 	}
-	p.failAll(&Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed})
+	p.failAll(&Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed})
 	p.mu.Unlock()
 	if p.h2 != nil {
 		p.h2.close()
@@ -323,7 +323,7 @@ func (p *Pool) Abandon() {
 		g.abandoned.Store(true)
 		g.check(0)
 	}
-	p.failAll(&Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned})
+	p.failAll(&Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned})
 	if len(p.watched) > 0 {
 		p.arm()
 	}

@@ -70,13 +70,13 @@ func (t *tunnel) broke(e *tunnelEnd) Broke {
 
 // carryTCP opens a connection to the endpoint and makes it the other end of the client's.
 // Before the connection is open nothing of the client is read.
-func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, error) {
+func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	f := flights.Get().(*flight)
 	defer f.free()
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.progress.begin(w, x)
 	if !p.enter(&f.progress) {
-		return Result{Load: -1}, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+		return Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
 	defer p.leave(&f.progress)
 	f.reset()
@@ -84,7 +84,7 @@ func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 		return f.res, f.fail(StageClient, errNotTCP)
 	}
 	f.upgrade = wire.UpgradeTCP
-	var err error
+	var err *Fault
 	if f.c, err = p.dialSession(r.Context(), &f.progress, x.Deadline); err != nil {
 		if p.stopped(&f.progress) {
 			return f.res, f.fail(StageDial, ErrStopped)
@@ -92,16 +92,14 @@ func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 		return f.res, err
 	}
 	defer p.release(f.c, false)
-	if err := f.beginSession(); err != nil {
-		return f.res, err
-	}
-	return f.res, nil
+	err = f.beginSession() // f.res changes meanwhile
+	return f.res, err
 }
 
-// dialSession opens a connection that is busy with the session. Its error is an *Error.
-func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time) (*conn, error) {
+// dialSession opens a connection that is busy with the session.
+func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time) (*conn, *Fault) {
 	if hasPassed(deadline) {
-		return nil, &Error{Stage: StageDial, Address: p.cfg.Address, Err: context.DeadlineExceeded, late: true}
+		return nil, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: context.DeadlineExceeded, late: true}
 	}
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -110,8 +108,8 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 	}
 	nc, err := p.dial(ctx)
 	if err != nil {
-		if e, ok := err.(*Error); ok && e.Err == context.Canceled {
-			e.Stage = StageClient
+		if err.Err == context.Canceled {
+			err.Stage = StageClient
 		}
 		return nil, err
 	}
@@ -122,13 +120,13 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 	p.mu.Unlock()
 	if stopped {
 		p.release(c, false)
-		return nil, &Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned}
+		return nil, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned}
 	}
 	return c, nil
 }
 
 // beginSession answers the client and connects the two connections.
-func (f *flight) beginSession() error {
+func (f *flight) beginSession() *Fault {
 	if f.x.ProxyProtocol {
 		if err := f.c.SetDeadline(f.x.Deadline); err != nil { // openTunnel removes it
 			return f.fail(StageSend, err)
@@ -150,10 +148,7 @@ func (f *flight) beginSession() error {
 	header := f.w.Header()
 	header["Upgrade"], header["Connection"] = []string{wire.UpgradeTCP}, []string{"Upgrade"}
 	f.x.addResponse(header)
-	if err := f.openTunnel(header); err != nil {
-		return err
-	}
-	return nil
+	return f.openTunnel(header)
 }
 
 // proxyHeader returns a header of version 2 with the addresses of the client's connection, as

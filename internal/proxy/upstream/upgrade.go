@@ -24,7 +24,7 @@ import (
 
 // switchProtocols answers an upgrade with the endpoint's 101 and connects the two
 // connections until both directions have ended.
-func (f *flight) switchProtocols() *Error {
+func (f *flight) switchProtocols() *Fault {
 	if f.upgrade == "" {
 		return f.fail(StageHead, errNotUpgrade)
 	}
@@ -48,7 +48,7 @@ func (f *flight) switchProtocols() *Error {
 
 // openTunnel makes a tunnel of the exchange. What is left in f.in are the first bytes to the
 // client.
-func (f *flight) openTunnel(header http.Header) *Error {
+func (f *flight) openTunnel(header http.Header) *Fault {
 	t := tunnel{p: f.p, w: f.w, x: f.x, c: f.c, g: &f.progress, res: &f.res, upgrade: f.upgrade, early: f.in[f.from:f.to], committed: &f.committed, fail: f.fail}
 	return t.open(header)
 }
@@ -80,7 +80,7 @@ func acceptOf(key string) string {
 
 // switchProtocols answers the request for a WebSocket as over HTTP/1.1, and connects the client
 // with the stream.
-func (s *h2Stream) switchProtocols(head *http2.Head) *Error {
+func (s *h2Stream) switchProtocols(head *http2.Head) *Fault {
 	s.res.Status = http.StatusSwitchingProtocols
 	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
 		s.res.Dropped = true
@@ -122,12 +122,12 @@ type tunnel struct {
 	upgrade   string
 	early     []byte // the first bytes to the client
 	committed *bool
-	fail      func(Stage, error) *Error // of the exchange
+	fail      func(Stage, error) *Fault // of the exchange
 }
 
 // open answers with the header, takes over the connection of the client and copies both ways
 // until both directions have ended.
-func (t *tunnel) open(header http.Header) (failed *Error) {
+func (t *tunnel) open(header http.Header) (failed *Fault) {
 	client, buffered, err := http.NewResponseController(t.w).Hijack()
 	if err != nil {
 		clear(header)

@@ -88,13 +88,13 @@ type waiter struct {
 	c      *conn         // busy with the request
 	reused bool          // the connection was not opened just now
 	gaveUp bool          // the request was cancelled, or its deadline passed
-	err    *Error
+	err    *Fault
 }
 
 // connect returns a connection that is busy with the request: the most recently used idle
 // one, or else the first that becomes free or is opened. Waiting requests are served in
 // order of arrival. With fresh, only a new connection is accepted.
-func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fresh bool) (c *conn, reused bool, _ error) {
+func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fresh bool) (c *conn, reused bool, _ *Fault) {
 	if !fresh {
 		if c := p.takeIdle(ctx, g); c != nil {
 			return c, true, nil
@@ -128,7 +128,7 @@ func (p *Pool) join(w *waiter, again bool) {
 		p.waiting = append(p.waiting, w)
 	}
 	if p.cut {
-		p.failAll(&Error{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed})
+		p.failAll(&Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed})
 		return
 	}
 	p.serve()
@@ -136,8 +136,8 @@ func (p *Pool) join(w *waiter, again bool) {
 	p.arm() // the watch also detects when an idle connection has rested
 }
 
-// await returns when w was served. Its error is an *Error.
-func (p *Pool) await(w *waiter) error {
+// await returns when w was served, or with the reason that it was not.
+func (p *Pool) await(w *waiter) *Fault {
 	late := hasPassed(w.deadline)
 	if late {
 		p.mu.Lock()
@@ -152,7 +152,7 @@ func (p *Pool) await(w *waiter) error {
 	case !w.gaveUp && w.ctx.Err() == nil:
 		return nil
 	}
-	gaveUp := &Error{Stage: StageDial, Address: p.cfg.Address, late: late, Err: context.DeadlineExceeded}
+	gaveUp := &Fault{Stage: StageDial, Address: p.cfg.Address, late: late, Err: context.DeadlineExceeded}
 	if cause := context.Cause(w.ctx); cause != nil {
 		gaveUp.Err = cause
 		if errors.Is(cause, context.Canceled) {
@@ -270,7 +270,7 @@ func (p *Pool) open(ctx context.Context) {
 	p.cfg.Activity.Dialling.Add(-1)
 	kept := true
 	if err != nil {
-		p.dialFailed(err.(*Error), limit)
+		p.dialFailed(err, limit)
 	} else {
 		kept = p.offer(c, true) || p.keep(c)
 	}
@@ -290,7 +290,7 @@ func (p *Pool) open(ctx context.Context) {
 // all: the others would fail one after the other, and may have another endpoint to try.
 // Otherwise it is the one that waits longest, and the next dial is for the next request.
 // The lock is held.
-func (p *Pool) dialFailed(err *Error, limit time.Time) {
+func (p *Pool) dialFailed(err *Fault, limit time.Time) {
 	all := len(p.idle)+len(p.resting)+len(p.busy) == 0 || errors.Is(err, syscall.ECONNREFUSED)
 	p.markRepeated(err, limit)
 	for first := true; len(p.waiting) > 0; first = false {
@@ -305,7 +305,7 @@ func (p *Pool) dialFailed(err *Error, limit time.Time) {
 
 // markRepeated marks the error of a dial that ran out of time if another such dial has blamed
 // the endpoint since this one began. The lock is held.
-func (p *Pool) markRepeated(err *Error, limit time.Time) {
+func (p *Pool) markRepeated(err *Fault, limit time.Time) {
 	if !errors.Is(err, errDialLate) {
 		return
 	}
@@ -319,7 +319,7 @@ func (p *Pool) markRepeated(err *Error, limit time.Time) {
 // ofWait returns the error of a dial, which ended at limit at the latest, for a request
 // that waited for the dial until deadline. The error must not depend on which timer fires
 // first. For all but the first request the error is Repeated.
-func (e *Error) ofWait(deadline, limit time.Time, first bool) *Error {
+func (e *Fault) ofWait(deadline, limit time.Time, first bool) *Fault {
 	own := *e
 	if errors.Is(e, errDialLate) {
 		own.repeated = own.repeated || !first
@@ -331,7 +331,7 @@ func (e *Error) ofWait(deadline, limit time.Time, first bool) *Error {
 }
 
 // failAll ends the waits of all requests. The lock is held.
-func (p *Pool) failAll(err *Error) {
+func (p *Pool) failAll(err *Fault) {
 	for len(p.waiting) > 0 {
 		own := *err
 		p.waiting[0].err = &own

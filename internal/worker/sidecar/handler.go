@@ -73,14 +73,14 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	if service.pool.OverHTTP2() {
 		x.body.Begin(r)
 	}
-	carried, err := service.pool.Carry(w, r, &x.changes)
-	if x.again(w, r, err) {
-		carried, err = service.pool.Carry(w, r, &x.changes)
+	carried, fault := service.pool.Carry(w, r, &x.changes)
+	if x.again(w, r, fault) {
+		carried, fault = service.pool.Carry(w, r, &x.changes)
 	}
-	if service.upgrades != nil && errors.Is(err, upstream.ErrNoWebSockets) {
-		refused := err
-		if carried, err = service.upgrades.Carry(w, r, &x.changes); service.lacksHTTP1(err) {
-			err = refused
+	if service.upgrades != nil && fault != nil && errors.Is(fault, upstream.ErrNoWebSockets) {
+		refused := fault
+		if carried, fault = service.upgrades.Carry(w, r, &x.changes); service.lacksHTTP1(fault) {
+			fault = refused
 		}
 	}
 	x.body.End(r)
@@ -90,21 +90,17 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	x.service = nil
 	exchanges.Put(x)
 	service.inFlight.Add(-1)
-	if err == nil {
+	if fault == nil {
 		service.results[resultOfStatus(carried.Status)].Add(1)
 		return
 	}
-	s.failed(w, r, service, err)
+	s.failed(w, r, service, fault)
 }
 
 // again reports whether the service did not act on the request, so that it may get the request
 // once more, over another connection (RFC 9113 §8.7): the worker has no other endpoint.
-func (x *exchange) again(w http.ResponseWriter, r *http.Request, err error) bool {
-	if err == nil {
-		return false
-	}
-	var e *upstream.Error
-	if !errors.As(err, &e) || !e.Unprocessed() || x.changes.Once || r.Context().Err() != nil {
+func (x *exchange) again(w http.ResponseWriter, r *http.Request, e *upstream.Fault) bool {
+	if e == nil || !e.Unprocessed() || x.changes.Once || r.Context().Err() != nil {
 		return false
 	}
 	if x.body.Begun() {
@@ -115,9 +111,8 @@ func (x *exchange) again(w http.ResponseWriter, r *http.Request, err error) bool
 
 // lacksHTTP1 reports whether a service over HTTP/2 ended the connection of a WebSocket over HTTP/1.1
 // as one that does not know HTTP/1.1. That is no failure of the service.
-func (s *service) lacksHTTP1(err error) bool {
-	var e *upstream.Error
-	return errors.As(err, &e) && e.Sent() && !e.Committed() && !e.Client() && !e.Unanswered() && !errors.Is(err, upstream.ErrStopped) &&
+func (s *service) lacksHTTP1(e *upstream.Fault) bool {
+	return e != nil && e.Sent() && !e.Committed() && !e.Client() && !e.Unanswered() && !errors.Is(e, upstream.ErrStopped) &&
 		s.upgrades.Stats().Answers == 0
 }
 
@@ -139,11 +134,9 @@ func (x *exchange) headArrived(r upstream.Result) bool {
 
 // failed answers for a service that gave no answer. The answer has only the data that the
 // relay needs to decide about a retry; the log has the rest.
-func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *service, err error) {
-	var e *upstream.Error
-	errors.As(err, &e) // Carry returns no other errors
+func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *service, e *upstream.Fault) {
 	end, sent := resultUnsent, wire.FailedUnsent
-	f := failure{Text: err.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
+	f := failure{Text: e.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
 	switch {
 	case errors.Is(e, upstream.ErrStopped) && e.Committed():
 		end = resultCancelled // not a failure of the service
@@ -158,17 +151,17 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 		end = resultCancelled
 	case e.Client():
 		end, f.Code, sent = resultRejected, wire.CodeBadRequest, ""
-		f.Text = "the request cannot be carried: " + e.Fault() // relays pass the text on
+		f.Text = "the request cannot be carried: " + e.ForClient() // relays pass the text on
 	case e.Cancelled():
 		end, sent = resultSent, wire.FailedCancelled
 	case e.Sent():
 		end, sent = resultSent, wire.FailedSent
 	case errors.Is(e, upstream.ErrUntrusted) || errors.Is(e, upstream.ErrNotH2):
 		end = resultUntrusted
-		s.lines.Log(slog.LevelWarn, "cannot use a service over TLS", "service", service.name, "err", err)
+		s.lines.Log(slog.LevelWarn, "cannot use a service over TLS", "service", service.name, "err", e)
 	}
 	service.results[end].Add(1)
-	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", err)
+	s.cfg.Logger.Debug("request failed", "service", service.name, "result", results[end], "err", e)
 	if end == resultAborted || end == resultCancelled {
 		e.PassCancel(w)
 		panic(http.ErrAbortHandler) // after the head of an answer only a broken connection can signal it

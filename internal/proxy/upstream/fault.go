@@ -89,8 +89,8 @@ var (
 	errBroken      = errors.New("the service did not answer the worker's sidecar, which had sent it the request")
 )
 
-// Error is the error of every failed Carry.
-type Error struct {
+// Fault is why a Carry failed. It belongs to the caller alone.
+type Fault struct {
 	// Stage is where the exchange failed.
 	Stage Stage
 	// Address is the address of the endpoint.
@@ -105,25 +105,25 @@ type Error struct {
 	unprocessed, shed, cancelled         bool
 }
 
-func (e *Error) Error() string {
+func (e *Fault) Error() string {
 	return fmt.Sprintf("upstream %s: %s: %v", e.Address, e.Stage, e.Err)
 }
 
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Fault) Unwrap() error { return e.Err }
 
 // Sent reports whether any byte of the request may have reached the endpoint, or, if the
 // endpoint is a sidecar, the service behind it. After false another endpoint may be tried
 // whatever the method, provided that BodyConsumed is false.
-func (e *Error) Sent() bool { return e.sent }
+func (e *Fault) Sent() bool { return e.sent }
 
 // Committed reports whether the response head was already written to the client. The
 // caller must then abort the client's connection with panic(http.ErrAbortHandler), or end a
 // call of gRPC with a status in its trailers, and never retry.
-func (e *Error) Committed() bool { return e.committed }
+func (e *Fault) Committed() bool { return e.committed }
 
 // Client reports whether the client is the cause: its request was malformed, its body
 // failed or it went away. No endpoint is blamed for such an error.
-func (e *Error) Client() bool { return e.Stage == StageClient }
+func (e *Fault) Client() bool { return e.Stage == StageClient }
 
 // exhaustions lists the errors of a dial that this process or its host causes, and the
 // resource that is exhausted. The endpoint does not notice such a dial.
@@ -140,7 +140,7 @@ var exhaustions = []struct {
 
 // Exhausted returns the resource of which this process has none left, so that it could
 // open no connection; empty if that is not the cause.
-func (e *Error) Exhausted() string {
+func (e *Fault) Exhausted() string {
 	if e.Stage != StageDial {
 		return ""
 	}
@@ -157,17 +157,17 @@ func (e *Error) Exhausted() string {
 // Local reports whether this process is the reason that the endpoint was not asked: it is
 // Exhausted, or the request's deadline passed before its turn to dial. No endpoint is
 // blamed for such an error.
-func (e *Error) Local() bool { return e.late || e.Exhausted() != "" }
+func (e *Fault) Local() bool { return e.late || e.Exhausted() != "" }
 
 // Repeated reports whether the error of another request already reports the same failure.
 // Of several dials to an endpoint that run out of time together, and of the requests that
 // wait for these dials, only one blames the endpoint. A process that gets no processor for
 // a second loses all its dials at the same time. An endpoint that is gone is blamed again
 // with each dial timeout.
-func (e *Error) Repeated() bool { return e.repeated }
+func (e *Fault) Repeated() bool { return e.repeated }
 
-// Fault returns the error text for a client that caused the error, without any address.
-func (e *Error) Fault() string {
+// ForClient returns the error text for a client that caused the error, without any address.
+func (e *Fault) ForClient() string {
 	var op *net.OpError
 	if errors.As(e.Err, &op) {
 		return "it could not be read to its end"
@@ -177,43 +177,43 @@ func (e *Error) Fault() string {
 
 // BodyConsumed reports whether a part of the client's request body was already read, so
 // that the request cannot be repeated.
-func (e *Error) BodyConsumed() bool { return e.bodyConsumed }
+func (e *Fault) BodyConsumed() bool { return e.bodyConsumed }
 
 // Stale reports whether the connection was closed in order before the endpoint acted on the
 // request: a reused one over HTTP/1.1 before any byte of an answer, one over HTTP/2 by GOAWAY.
 // Endpoints may close connections, so no side is blamed.
-func (e *Error) Stale() bool { return e.stale }
+func (e *Fault) Stale() bool { return e.stale }
 
 // Unprocessed reports whether the endpoint has declared that it did not act on the request, which
 // may be sent there again over another connection. Only over HTTP/2.
-func (e *Error) Unprocessed() bool { return e.unprocessed }
+func (e *Fault) Unprocessed() bool { return e.unprocessed }
 
 // Shed reports whether the endpoint did not act on the request because of load.
-func (e *Error) Shed() bool { return e.shed }
+func (e *Fault) Shed() bool { return e.shed }
 
 // Cancelled reports whether the endpoint has cancelled the request by a reset of its stream, as
 // some do at the deadline that a request came with. Only over HTTP/2.
-func (e *Error) Cancelled() bool { return e.cancelled }
+func (e *Fault) Cancelled() bool { return e.cancelled }
 
 // PassCancel cancels an answer that has begun if the endpoint has cancelled it, where the client
 // uses HTTP/2. The handler then ends it as any other that breaks off.
-func (e *Error) PassCancel(w http.ResponseWriter) {
+func (e *Fault) PassCancel(w http.ResponseWriter) {
 	if stream, ok := w.(interface{ Cancel() }); ok && e.cancelled && e.committed {
 		stream.Cancel()
 	}
 }
 
 // Timeout reports whether the deadline passed.
-func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
+func (e *Fault) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
 // Unanswered reports whether the endpoint sent nothing in time: the time for the dial, the
 // attempt or the request was over, or the endpoint was declared dead.
-func (e *Error) Unanswered() bool {
+func (e *Fault) Unanswered() bool {
 	return e.Timeout() || errors.Is(e.Err, errDialLate) || errors.Is(e.Err, ErrAbandoned)
 }
 
 // DialLate reports whether no connection was open within the dial timeout.
-func (e *Error) DialLate() bool { return errors.Is(e.Err, errDialLate) }
+func (e *Fault) DialLate() bool { return errors.Is(e.Err, errDialLate) }
 
 // cause returns the reason of a connection's error: the end of ctx, a passed deadline, or
 // the error itself.
@@ -229,7 +229,7 @@ func cause(ctx context.Context, err error) (_ error, client bool) {
 
 // fromSidecar turns e into the failure that a sidecar reported with this value of
 // wire.FailedHeader. An unknown value counts as the worse case: the service may have acted.
-func (e *Error) fromSidecar(failed string) *Error {
+func (e *Fault) fromSidecar(failed string) *Fault {
 	if e.Stage != StageService { // the client failed meanwhile
 		return e
 	}
