@@ -11,95 +11,118 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// attempt holds the facts about a failed attempt.
+// attempt is the current attempt of a request. Times are since the epoch.
 type attempt struct {
-	err                                            error
-	reason                                         string         // for metrics: the stage, or the reason if there is no stage
-	stage                                          upstream.Stage // 0 if it failed in none
-	sent, committed, bodyConsumed, client, timeout bool
-	stale                                          bool
-	unprocessed                                    bool   // the endpoint did not act on the request, and another connection may reach it
-	shed                                           bool   // it refused because of load
-	cancelled                                      bool   // it has reset the stream with CANCEL
-	clientDeadline                                 bool   // the client's own deadline ended it
-	repeated                                       bool   // another attempt blames the endpoint for the same failure
-	unanswered                                     bool   // the endpoint sent nothing
-	full                                           bool   // all slots of the worker are in use
-	load                                           int    // the load that the endpoint reported, negative if none
-	local                                          bool   // this relay is the cause
-	stopped                                        bool   // it ended because this relay stops
-	exhausted                                      string // the exhausted resource
+	chosen
+	sent     time.Duration // when it began
+	limit    time.Duration // how long it may take
+	cut      bool          // limit is less than the rest of the request's time
+	answered time.Duration // when the answer began
+
+	// fault is why it failed, nil until then. What follows is what this relay adds to it.
+	fault          *upstream.Fault
+	reason         string // for metrics, spans and records: the stage, or a better reason
+	late           bool   // the client's time was over, whatever has failed
+	clientDeadline bool   // the client's own deadline ended it
+	load           int    // that the endpoint reported, negative if none
 }
 
-func (a attempt) Error() string { return a.err.Error() }
+// faultMisdirected is the fault of an attempt whose answer headArrived refused.
+var faultMisdirected = &upstream.Fault{Err: errors.New("the relay does not serve this service; it sees other members")}
 
-var errMisdirected = errors.New("the relay does not serve this service; it sees other members")
-
-// attemptFailure returns the facts of the fault of an attempt. Nil stands for an answer that
-// headArrived refused.
-func attemptFailure(u *upstream.Fault) attempt {
-	if u == nil {
-		return attempt{err: errMisdirected, reason: stageMisdirected}
+// failed completes an attempt that has failed: with the reason, and whether the client's deadline is
+// the cause. The endpoint is not blamed for that if the client gave less time than this relay does.
+func (t *try) failed(fault *upstream.Fault, load int, now time.Duration) {
+	a := &t.at
+	a.fault, a.reason, a.load = fault, reasonOf(fault), load
+	switch timeout, local := fault.Timeout(), a.local(); {
+	case !timeout && !fault.Client() && !fault.Stopped() && !local && t.late(now):
+		// Whatever has failed: an endpoint may end the request at the deadline, before this relay
+		// does.
+		a.late, a.clientDeadline = true, t.timeout < t.policy.RequestTimeout
+	case errors.Is(fault, upstream.ErrAbandoned):
+		a.reason = stageDeclaredDead
+	case !timeout, local:
+	case a.cut:
+		a.reason = stageAttemptTimeout
+		a.clientDeadline = t.timeout < t.policy.RequestTimeout && now-a.sent < t.policy.AttemptTimeout
+	default:
+		a.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout
 	}
-	a := attempt{err: u, stage: u.Stage, reason: u.Stage.String()}
-	a.stopped = errors.Is(u, upstream.ErrStopped)
-	a.sent, a.committed, a.bodyConsumed = u.Sent(), u.Committed(), u.BodyConsumed()
-	a.client, a.timeout, a.stale = u.Client(), u.Timeout(), u.Stale()
-	a.repeated, a.unanswered = u.Repeated(), u.Unanswered()
-	a.cancelled = u.Cancelled()
-	if a.unprocessed, a.shed = u.Unprocessed(), u.Shed(); a.unprocessed {
-		a.reason = stageRefused
-	}
-	a.unprocessed = a.unprocessed || u.DialLate()
-	if a.full = errors.Is(u.Err, upstream.ErrFull); a.full {
-		a.reason = stageFull
-	}
-	if a.local, a.exhausted = u.Local(), u.Exhausted(); a.local {
-		a.reason = stageLocal
-	}
-	return a
 }
 
-// passCancel cancels the answer if the endpoint has cancelled it.
-func (a attempt) passCancel(w http.ResponseWriter) {
-	var u *upstream.Fault
-	if errors.As(a.err, &u) {
-		u.PassCancel(w)
+func reasonOf(fault *upstream.Fault) string {
+	switch {
+	case fault == faultMisdirected:
+		return stageMisdirected
+	case fault.Local():
+		return stageLocal
+	case fault.Full():
+		return stageFull
+	case fault.Unprocessed():
+		return stageRefused
 	}
+	return fault.Stage.String()
+}
+
+// local reports whether this relay is the cause.
+func (a *attempt) local() bool { return a.reason == stageLocal }
+
+// timedOut reports whether the time of the attempt or of the request was over.
+func (a *attempt) timedOut() bool { return a.late || a.fault.Timeout() }
+
+// ranOut reports whether the attempt has used up its limit, and not the time of the request.
+func (a *attempt) ranOut() bool { return a.fault != nil && a.cut && a.fault.Timeout() }
+
+// unprocessed reports whether the endpoint did not act on the request, and another connection may
+// reach it.
+func (a *attempt) unprocessed() bool {
+	return a.fault != nil && (a.fault.Unprocessed() || a.fault.DialLate())
+}
+
+// exhausted returns the resource of this relay that the attempt lacked.
+func (a *attempt) exhausted() string {
+	if a.fault == nil {
+		return ""
+	}
+	return a.fault.Exhausted()
 }
 
 // notCounted reports whether the endpoint is not the cause of the failure.
-func (a attempt) notCounted() bool {
-	return a.client || a.stale || a.clientDeadline || a.repeated || a.local || a.stopped || errors.Is(a.err, context.Canceled) || errors.Is(a.err, errMisdirected)
+func (a *attempt) notCounted() bool {
+	f := a.fault
+	return f == faultMisdirected || a.local() || a.clientDeadline || f.Client() || f.Stale() || f.Repeated() || f.Stopped() || errors.Is(f, context.Canceled)
 }
 
 // unopened reports whether the endpoint was not there to take a connection.
-func (a attempt) unopened() bool { return a.stage == upstream.StageDial && advertise.Refused(a.err) }
+func (a *attempt) unopened() bool {
+	return a.fault.Stage == upstream.StageDial && advertise.Refused(a.fault)
+}
 
 // result returns what the balancer learns from the failure.
-func (a attempt) result() selection.Result {
+func (a *attempt) result() selection.Result {
 	switch {
 	case a.notCounted():
 		return selection.Result{Outcome: selection.Cancelled}
-	case a.full:
+	case a.fault.Full():
 		return selection.Result{Outcome: selection.Full, Load: a.load, HasLoad: a.load >= 0}
-	case a.shed:
+	case a.fault.Shed():
 		return selection.Result{Outcome: selection.Shed}
-	case a.unanswered:
+	case a.fault.Unanswered():
 		return selection.Result{Outcome: selection.NoAnswer}
 	}
 	return selection.Result{Outcome: selection.Failure}
 }
 
 // mayRetry decides whether another endpoint may get the request.
-func (t *try) mayRetry(f attempt, now time.Duration) bool {
+func (t *try) mayRetry(now time.Duration) bool {
 	t.spent = false
-	switch {
+	switch a := &t.at; {
 	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now):
 		return false
-	case !t.repeats(f) || !t.bodyWhole(f):
+	case !t.repeats() || !t.bodyWhole():
 		return false
-	case f.err == errMisdirected, f.unopened() && !f.timeout && t.handler.cfg.RetryBudget > 0: // it has cost no endpoint anything
+	case a.fault == faultMisdirected, a.unopened() && !a.timedOut() && t.handler.cfg.RetryBudget > 0: // it has cost no endpoint anything
 		return true
 	}
 	if t.spent = t.handler.budget.Spend(); !t.spent {
@@ -111,25 +134,26 @@ func (t *try) mayRetry(f attempt, now time.Duration) bool {
 // repeats reports whether the policy of the service and the method of the request allow
 // another attempt. A misdirected request has reached no endpoint. Of a session nothing is
 // sent until it begins, and after that no attempt follows.
-func (t *try) repeats(f attempt) bool {
+func (t *try) repeats() bool {
+	sent := t.at.fault.Sent()
 	switch t.policy.Retry {
 	case advertise.RetryNever:
-		return f.err == errMisdirected
+		return t.at.fault == faultMisdirected
 	case advertise.RetryConnect:
-		return !f.sent || t.tcp != nil
+		return !sent || t.tcp != nil
 	case advertise.RetryAlways:
-		return !f.sent || bodyKept(t.r)
+		return !sent || bodyKept(t.r)
 	}
-	return !f.sent || repeatable(t.r)
+	return !sent || repeatable(t.r)
 }
 
 // bodyWhole reports whether the next attempt can send the whole body, and rewinds the
 // body.
-func (t *try) bodyWhole(f attempt) bool {
+func (t *try) bodyWhole() bool {
 	if t.body.Begun() {
 		return t.body.Rewind(t.w)
 	}
-	return !f.bodyConsumed
+	return !t.at.fault.BodyConsumed()
 }
 
 // repeatable reports whether a request may be sent again, whole, to an endpoint after

@@ -5,17 +5,15 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
-	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// changes returns the changes to a request and its answer for this target, until the next
-// attempt.
-func (t *try) changes(target *routing.Target) *upstream.Exchange {
-	cfg := &t.handler.cfg
+// changes returns the changes to a request and its answer for the current attempt.
+func (t *try) changes() *upstream.Exchange {
+	cfg, target := &t.handler.cfg, t.at.target
 	x := &t.exchange
 	*x = upstream.Exchange{
-		Deadline:  cfg.Epoch.Add(t.sent + t.limit),
+		Deadline:  cfg.Epoch.Add(t.at.sent + t.at.limit),
 		AfterBody: t.policy.RequestTimeout,
 		Progress:  t.policy.ProgressTimeout,
 		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
@@ -24,8 +22,8 @@ func (t *try) changes(target *routing.Target) *upstream.Exchange {
 		Verbatim:  t.hop || target.Secured,
 		OnHead:    t.onHead,
 	}
-	if t.cut {
-		x.AfterBody = t.limit
+	if t.at.cut {
+		x.AfterBody = t.at.limit
 	}
 	headers, answer := t.headers[:0], t.answerHeaders[:0]
 	if t.tcp != nil {
@@ -37,7 +35,7 @@ func (t *try) changes(target *routing.Target) *upstream.Exchange {
 	}
 	if t.limited {
 		x.Latest = cfg.Epoch.Add(t.latest)
-		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.sent)
+		headers = wire.PassTimeLeft(headers, t.r.Header, t.latest-t.at.sent)
 	}
 	if target.Secured {
 		x.Sidecar = true

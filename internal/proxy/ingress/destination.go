@@ -109,7 +109,7 @@ func (t *try) awaitView() bool {
 	}
 	t.pause = pause
 	t.refusedViews += t.misdirected
-	t.misdirected, t.relays, t.failed = 0, t.relays[:0], t.failed[:0]
+	t.misdirected, t.relays, t.failures = 0, t.relays[:0], t.failures[:0]
 	return true
 }
 
@@ -145,19 +145,20 @@ func (t *try) relayAnswered(r upstream.Result) {
 }
 
 // relayFailed reports a failed attempt to the pool.
-func (t *try) relayFailed(f attempt) {
+func (t *try) relayFailed() {
+	a := &t.at
 	switch {
-	case f.notCounted() || f.full:
-	case f.shed:
+	case a.notCounted() || a.fault.Full():
+	case a.fault.Shed():
 		t.at.relay.Report(selection.Shed)
 	default:
 		t.at.relay.Report(selection.Failure)
 	}
 	switch {
-	case f.err == errMisdirected:
+	case a.fault == faultMisdirected:
 		t.misdirected++
-	case !f.local && !f.stopped:
-		t.at.relay.Conn().Failed(f.err)
+	case !a.local() && !a.fault.Stopped():
+		t.at.relay.Conn().Failed(a.fault)
 	}
 	t.relays = append(t.relays, t.at.target.Node)
 	t.at.relay.Release()
@@ -204,21 +205,21 @@ func (t *try) workerAnswered(r upstream.Result) {
 	case r.Status >= http.StatusInternalServerError:
 		result.Outcome = selection.Failure
 	}
-	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.answered), result)
+	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.at.answered), result)
 }
 
 // workerEnded releases a request whose answer is complete. The balancer has already
 // counted its head, so no clock is read.
 func (t *try) workerEnded() {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.answered), selection.Result{Outcome: selection.Success})
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.at.answered), selection.Result{Outcome: selection.Success})
 }
 
 // workerFailed releases a request that failed, before its answer began or during the
 // answer.
-func (t *try) workerFailed(f attempt, now time.Duration) {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), f.result())
+func (t *try) workerFailed(now time.Duration) {
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), t.at.result())
 	t.tried.Add(t.at.pick)
-	if e := t.at.target.Endpoint; e != nil && f.unopened() {
+	if e := t.at.target.Endpoint; e != nil && t.at.unopened() {
 		t.unopened++
 		t.handler.cfg.Unreachable(*e)
 	}

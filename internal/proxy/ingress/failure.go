@@ -228,14 +228,14 @@ func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 func (t *try) logDecision(decision api.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
-		slog.Int("tried", len(t.failed)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
+		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
 		slog.String("candidates", candidatesText(decision.Candidates)))
 }
 
 // logRelay logs where a request is forwarded.
 func (t *try) logRelay() {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
-		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failed)),
+		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failures)),
 		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))
 }
 

@@ -81,14 +81,14 @@ func (rec *record) carry(began time.Duration) {
 	rec.body.begin(rec.r)
 }
 
-// beginAttempt records the destination of an attempt that begins at now.
-func (rec *record) beginAttempt(at *chosen, now, waited time.Duration) {
+// beginAttempt records the destination of an attempt that begins, and how long it waited.
+func (rec *record) beginAttempt(at *attempt, waited time.Duration) {
 	if rec == nil {
 		return
 	}
 	rec.Wait += waited
 	rec.Attempts = append(rec.Attempts, requestlog.Attempt{
-		Endpoint: at.target.Node, Address: at.target.Address, Chosen: at.by, Began: now - rec.began, Wait: waited,
+		Endpoint: at.target.Node, Address: at.target.Address, Chosen: at.by, Began: at.sent - rec.began, Wait: waited,
 	})
 	rec.decided()
 }
@@ -109,24 +109,24 @@ func (rec *record) carried(result *upstream.Result) {
 
 func (rec *record) current() *requestlog.Attempt { return &rec.Attempts[len(rec.Attempts)-1] }
 
-// answered records the answer of an endpoint, which began at a time since the epoch.
-func (rec *record) answered(status int, sent, answered time.Duration) {
+// answered records the answer of an endpoint.
+func (rec *record) answered(status int, at *attempt) {
 	if rec == nil {
 		return
 	}
 	a := rec.current()
-	a.Status, a.Took = status, answered-sent
-	rec.Status, rec.FirstByte = status, answered-rec.began
+	a.Status, a.Took = status, at.answered-at.sent
+	rec.Status, rec.FirstByte = status, at.answered-rec.began
 }
 
 // failed records why the current attempt failed.
-func (rec *record) failed(f *attempt, took time.Duration) {
+func (rec *record) failed(at *attempt, took time.Duration) {
 	if rec == nil {
 		return
 	}
 	a := rec.current()
-	a.Failure, a.Error = f.reason, f.Error()
-	if !f.committed { // otherwise Took is the time to the head
+	a.Failure, a.Error = at.reason, at.fault.Error()
+	if !at.fault.Committed() { // otherwise Took is the time to the head
 		a.Took = took
 	}
 }

@@ -38,15 +38,18 @@ func BenchmarkRecord(b *testing.B) {
 			h := New(Config{Self: "r1", Epoch: time.Now(), Records: log, Requests: Requests{Record: c.record}, Metrics: NewMetrics(prometheus.NewRegistry())})
 			r := httptest.NewRequest("GET", "/invoices/7", http.NoBody)
 			w := httptest.NewRecorder()
-			at := chosen{target: &routing.Target{Node: "w1", Address: "10.0.0.1:9000"}, by: "p2c"}
+			at := attempt{
+				chosen: chosen{target: &routing.Target{Node: "w1", Address: "10.0.0.1:9000"}, by: "p2c"},
+				sent:   time.Second, answered: time.Second + time.Millisecond,
+			}
 			result := upstream.Result{Status: 200, BytesOut: 128, Reused: true}
 			b.ReportAllocs()
 			for b.Loop() {
 				rec := h.beginRecord(w, r, "echo")
 				rec.carry(time.Second)
-				rec.beginAttempt(&at, time.Second, 0)
+				rec.beginAttempt(&at, 0)
 				rec.carried(&result)
-				rec.answered(200, time.Second, time.Second+time.Millisecond)
+				rec.answered(200, &at)
 				rec.finished(2)
 				rec.end()
 			}

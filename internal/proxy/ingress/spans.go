@@ -127,8 +127,8 @@ func endRequest(span trace.Span, status int, o outcome, code wire.Code) {
 // explaining reports whether a span records how a worker was chosen.
 func (s *spans) explaining() bool { return s != nil && s.request.IsRecording() }
 
-// beginAttempt starts the span of the n-th attempt, whose destination is chosen.
-func (t *try) beginAttempt(n int) {
+// beginSpan starts the span of the n-th attempt, whose destination is chosen.
+func (t *try) beginSpan(n int) {
 	s, target := t.spans, t.at.target
 	s.attempts = n
 	name := "upstream "
@@ -174,13 +174,13 @@ func (s *spans) endAttempt(r upstream.Result) {
 }
 
 // failAttempt ends the span of a failed attempt and adds an event to the request's span.
-func (s *spans) failAttempt(f attempt, node string) {
+func (s *spans) failAttempt(a *attempt) {
 	if s.attempt.IsRecording() {
-		s.attempt.RecordError(f.err)
-		s.attempt.SetAttributes(attribute.String(attrStage, f.reason))
-		s.attempt.SetStatus(codes.Error, f.reason)
+		s.attempt.RecordError(a.fault)
+		s.attempt.SetAttributes(attribute.String(attrStage, a.reason))
+		s.attempt.SetStatus(codes.Error, a.reason)
 		s.request.AddEvent("attempt failed", trace.WithAttributes(attribute.Int(attrAttempt, s.attempts),
-			attribute.String(attrChosen, node), attribute.String(attrStage, f.reason), attribute.String("exception.message", f.Error())))
+			attribute.String(attrChosen, a.target.Node), attribute.String(attrStage, a.reason), attribute.String("exception.message", a.fault.Error())))
 	}
 	s.attempt.End()
 	s.attempt = nil

@@ -96,7 +96,7 @@ func (t *try) sessionEnded(r upstream.Result, fault *upstream.Fault) {
 		t.tcp.forwarded.Add(-1)
 	}
 	t.tcp.open.Add(-1)
-	t.tcp.duration.Observe((time.Since(t.handler.cfg.Epoch) - t.answered).Seconds())
+	t.tcp.duration.Observe((time.Since(t.handler.cfg.Epoch) - t.at.answered).Seconds())
 	t.tcp.ends[sessionEndOf(r, fault)].Inc()
 }
 

@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"errors"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -35,12 +34,12 @@ type try struct {
 	deadline time.Duration // of all attempts
 	attempts int           // so far
 
-	route  *routing.Route // at the time of decideWay
-	hop    bool           // forwarded to another relay
-	key    string         // see findKey
-	tried  routing.Tried
-	relays []string // relays that were tried
-	failed []Attempt
+	route    *routing.Route // at the time of decideWay
+	hop      bool           // forwarded to another relay
+	key      string         // see findKey
+	tried    routing.Tried
+	relays   []string // relays that were tried
+	failures []Attempt
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
 	misdirected    int
@@ -50,9 +49,7 @@ type try struct {
 	full           bool              // a worker refused because all its slots are in use
 	spent          bool              // the budget paid for the next attempt
 	unopened       int               // workers that were not there to take a connection
-	unprocessed    bool              // the endpoint of the last attempt did not act on it, and may get it once more
 	sentAgain      bool              // an endpoint has got it once more
-	short          string            // the exhausted resource of this relay at the last attempt
 	ticket         circuit.Ticket    // of the caller's circuit
 	circuitOutcome selection.Outcome // for it
 	body           upstream.Replay   // used if the body may have to be sent again
@@ -67,13 +64,7 @@ type try struct {
 	lostAfter      time.Duration   // how long the client waited before it left, or until an attempt had no answer in time
 	connecting     time.Duration   // how long failed attempts waited for a connection
 
-	// The state of the current attempt.
-	at            chosen
-	sent          time.Duration // when the attempt began
-	limit         time.Duration // how long the attempt may take
-	cut           bool          // limit is less than the rest of the request's time
-	ranOut        bool          // cut, and the limit was reached
-	answered      time.Duration // when the answer began
+	at            attempt // the current one
 	exchange      upstream.Exchange
 	headers       [13]wire.Field
 	answerHeaders [3]wire.Field
@@ -142,33 +133,8 @@ func (t *try) run() {
 			t.answerNoEndpoint(err)
 			return
 		}
-		t.attempts++
-		if retry != "" {
-			t.metrics.retried(retry)
-		}
-		target := t.at.target
-		carrier := target.Pool
-		if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
-			carrier = target.Upgrades
-		}
-		if t.hop || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
-			t.body.Begin(t.r)
-		}
-		if t.spans != nil {
-			t.beginAttempt(t.attempts)
-		}
-		if t.record != nil {
-			waited := time.Duration(0)
-			if t.hop { // a worker is picked without waiting
-				waited = time.Since(t.handler.cfg.Epoch) - now
-			}
-			t.record.beginAttempt(&t.at, now, waited)
-		}
-		t.sent = now
-		if t.limit, t.cut = t.attemptLimit(t.attempts, t.deadline-now); !t.cut || now+t.limit >= t.deadline {
-			t.limit, t.cut = t.deadline-now, false
-		}
-		result, fault := carrier.Carry(t.w, t.r, t.changes(target))
+		carrier := t.beginAttempt(now, retry)
+		result, fault := carrier.Carry(t.w, t.r, t.changes())
 		if t.tcp != nil {
 			t.sessionEnded(result, fault)
 		}
@@ -179,75 +145,105 @@ func (t *try) run() {
 		if fault == nil && (!result.Dropped || t.relayed != "") {
 			t.succeeded(&result)
 			if t.relayed != "" {
-				t.answerRelayed(target.Node)
+				t.answerRelayed()
 			}
 			return
 		}
+		if fault == nil {
+			fault = faultMisdirected
+		}
 		now = time.Since(t.handler.cfg.Epoch)
-		var again bool
-		if retry, again = t.attemptFailed(&result, fault, now); !again {
+		if retry = t.attemptFailed(&result, fault, now); retry == "" {
 			return
 		}
 	}
 }
 
-// attemptFailed records the failure of the current attempt. It returns false if the request
-// has its answer, and otherwise the reason of the next attempt. It is no part of run, so that
-// the stack of a request that waits for its answer is small.
-func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string, again bool) {
+// beginAttempt begins an attempt on the destination that was chosen, and returns the connections that
+// carry it. Retry is why it is not the first.
+func (t *try) beginAttempt(now time.Duration, retry string) *upstream.Pool {
+	t.attempts++
+	if retry != "" {
+		t.metrics.retried(retry)
+	}
 	target := t.at.target
-	f := attemptFailure(fault)
-	f.load = result.Load
-	t.full = t.full || f.full
+	carrier := target.Pool
+	if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
+		carrier = target.Upgrades
+	}
+	if t.hop || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
+		t.body.Begin(t.r)
+	}
+	t.at.sent, t.at.fault, t.at.late, t.at.clientDeadline = now, nil, false, false
+	if t.at.limit, t.at.cut = t.attemptLimit(t.attempts, t.deadline-now); !t.at.cut || now+t.at.limit >= t.deadline {
+		t.at.limit, t.at.cut = t.deadline-now, false
+	}
+	if t.spans != nil {
+		t.beginSpan(t.attempts)
+	}
+	if t.record != nil {
+		waited := time.Duration(0)
+		if t.hop { // a worker is picked without waiting
+			waited = time.Since(t.handler.cfg.Epoch) - now
+		}
+		t.record.beginAttempt(&t.at, waited)
+	}
+	return carrier
+}
+
+// attemptFailed records the failure of the current attempt. It returns the reason of the next
+// attempt, or nothing if the request has its answer. It is no part of run, so that the stack of a
+// request that waits for its answer is small.
+func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string) {
+	t.failed(fault, result.Load, now)
+	t.full = t.full || fault.Full()
 	t.connecting += result.Waited
-	if f.unanswered {
+	if fault.Unanswered() {
 		t.lostAfter = now - t.began
 	}
-	t.unprocessed = f.unprocessed && !t.sentAgain
-	t.judge(&f, now)
-	t.gaveUp(f, now)
-	if f.committed {
-		t.record.answered(result.Status, t.sent, t.answered)
+	t.releaseFailed(now)
+	if fault.Committed() {
+		t.record.answered(result.Status, &t.at)
 	}
-	t.record.failed(&f, now-t.sent)
+	t.record.failed(&t.at, now-t.at.sent)
 	if t.spans != nil {
-		t.spans.failAttempt(f, target.Node)
+		t.spans.failAttempt(&t.at)
 	}
 	switch {
-	case f.committed:
-		if f.stopped || f.client && result.Silent != upstream.SilentNone { // no failure of the service
+	case fault.Committed():
+		if fault.Stopped() || fault.Client() && result.Silent != upstream.SilentNone { // no failure of the service
 			t.finished(outcomeCancelled, now-t.began)
 		} else {
 			t.finished(outcomeAborted, now-t.began)
 			t.circuitOutcome = selection.Failure
 		}
-		if t.endCall(result, &f) {
-			return "", false
+		if t.endCall(result) {
+			return ""
 		}
 		// The status line is already sent: only a broken connection shows the client that
 		// the rest is missing.
-		f.passCancel(t.w)
+		fault.PassCancel(t.w)
 		panic(http.ErrAbortHandler)
-	case f.stopped:
+	case fault.Stopped():
 		t.answer(failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
-		return "", false
+		return ""
 	case result.Silent == upstream.SilentBoth:
 		t.answer(failure{Text: "neither the client nor the service sent anything for the progress timeout, and no answer had begun", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}, now)
 		t.circuitOutcome, t.lostAfter = selection.Cancelled, 0 // a stream that is idle, no service that is slow
-		return "", false
-	case f.client:
+		return ""
+	case fault.Client():
 		if t.r.Context().Err() == nil { // the client is still there and waits for an answer
-			t.answerBadRequest(f, now)
-			return "", false
+			t.answerBadRequest(now)
+			return ""
 		}
 		t.abandon(now)
 	}
-	t.failed = append(t.failed, Attempt{Endpoint: target.Node, Error: f.Error()})
-	if !t.mayRetry(f, now) {
-		t.answerFailed(f, now)
-		return "", false
+	t.failures = append(t.failures, Attempt{Endpoint: t.at.target.Node, Error: fault.Error()})
+	if !t.mayRetry(now) {
+		t.answerFailed(now)
+		return ""
 	}
-	return f.reason, true
+	return t.at.reason
 }
 
 // callEndTime is how long a client may take to read the rest of a call that this relay ends.
@@ -257,18 +253,18 @@ const callEndTime = time.Second
 // clients repeat what is UNAVAILABLE, and take a reset for INTERNAL. It returns false if the
 // answer is no such answer, has its status already, or has no reader. As with errors, the
 // relay that has the client does this: the others see a failure of their endpoint in a reset.
-func (t *try) endCall(result *upstream.Result, a *attempt) bool {
-	cfg := &t.handler.cfg
-	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || a.client && result.Silent == upstream.SilentNone {
+func (t *try) endCall(result *upstream.Result) bool {
+	cfg, fault := &t.handler.cfg, t.at.fault
+	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
 		return false
 	}
-	f := failure{Text: "the answer broke off before its end", detail: a.Error(), callStatus: unavailable}
+	f := failure{Text: "the answer broke off before its end", detail: fault.Error(), callStatus: unavailable}
 	switch {
-	case a.stopped:
+	case fault.Stopped():
 		f.Text, f.detail = "this relay stops, and the answer had not ended", ""
 	case t.late(time.Since(cfg.Epoch)):
 		f.Text, f.callStatus = "the answer had not ended within the time that the client allowed", callStatus[wire.CodeTimeout]
-	case a.cancelled:
+	case fault.Cancelled():
 		f.Text, f.callStatus = textCancelled, cancelled
 	case result.Silent != upstream.SilentNone:
 		f.Text = "the answer was ended because nothing moved for the progress timeout"
@@ -279,9 +275,9 @@ func (t *try) endCall(result *upstream.Result, a *attempt) bool {
 }
 
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.
-func (t *try) answerRelayed(relay string) {
-	f := failure{Text: "the relay that serves this service could not carry the request", detail: relay + " says " + string(t.relayed), Code: t.relayed}
-	if t.late(t.answered) {
+func (t *try) answerRelayed() {
+	f := failure{Text: "the relay that serves this service could not carry the request", detail: t.at.target.Node + " says " + string(t.relayed), Code: t.relayed}
+	if t.late(t.at.answered) {
 		f.Code = wire.CodeTimeout
 	}
 	status, n := t.handler.writeFailure(t.w, t.r, f)
@@ -314,12 +310,12 @@ func (t *try) abandon(now time.Duration) {
 // not act on the last attempt gets the request once more, over another connection (RFC 9113
 // §8.7).
 func (t *try) choose(now, deadline time.Duration) error {
-	last := t.at
+	last := t.at.chosen
 	err := t.chooseOther(now, deadline)
-	if err == nil || !t.unprocessed {
+	if err == nil || t.sentAgain || !t.at.unprocessed() {
 		return err
 	}
-	t.unprocessed, t.sentAgain = false, true
+	t.sentAgain = true
 	if t.hop {
 		t.relays = t.relays[:len(t.relays)-1]
 		return t.chooseOther(now, deadline)
@@ -328,7 +324,7 @@ func (t *try) choose(now, deadline time.Duration) error {
 	if takeErr != nil {
 		return err // it has left
 	}
-	t.at = chosen{target: pick.Value(), pick: pick, by: last.by}
+	t.at.chosen = chosen{target: pick.Value(), pick: pick, by: last.by}
 	return nil
 }
 
@@ -337,41 +333,21 @@ func (t *try) chooseOther(now, deadline time.Duration) (err error) {
 		t.hop = t.cross(deadline)
 	}
 	if !t.hop {
-		if t.at, err = t.chooseWorker(now); err == nil || t.unopened == 0 {
+		if t.at.chosen, err = t.chooseWorker(now); err == nil || t.unopened == 0 {
 			return err
 		}
 		if t.hop = t.cross(deadline); !t.hop {
 			return err
 		}
 	}
-	if t.at, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+	if t.at.chosen, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
 		t.logRelay()
 	}
 	if err != nil && t.route.Affine() {
 		t.hop = false
-		t.at, err = t.chooseWorker(now)
+		t.at.chosen, err = t.chooseWorker(now)
 	}
 	return err
-}
-
-// judge sets the reason of an attempt that ran out of time, and whether to blame its
-// endpoint, which is not blamed if the client gave less time than this relay does.
-func (t *try) judge(f *attempt, now time.Duration) {
-	t.ranOut, t.short = f.timeout && t.cut, f.exhausted
-	switch {
-	case !f.timeout && !f.client && !f.stopped && !f.local && t.late(now):
-		// Whatever has failed: an endpoint may end the request at the deadline, before this relay
-		// does.
-		f.timeout, f.clientDeadline = true, t.timeout < t.policy.RequestTimeout
-	case errors.Is(f.err, upstream.ErrAbandoned):
-		f.reason = stageDeclaredDead
-	case !f.timeout, f.local:
-	case t.cut:
-		f.reason = stageAttemptTimeout
-		f.clientDeadline = t.timeout < t.policy.RequestTimeout && now-t.sent < t.policy.AttemptTimeout
-	default:
-		f.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout
-	}
 }
 
 // late reports whether the time is over that the client itself has allowed.
@@ -381,13 +357,13 @@ func (t *try) late(now time.Duration) bool { return t.limited && now >= t.latest
 // because of the units of the fields.
 const lateBy = time.Millisecond
 
-// gaveUp releases the destination of a failed attempt.
-func (t *try) gaveUp(f attempt, now time.Duration) {
+// releaseFailed releases the destination of a failed attempt.
+func (t *try) releaseFailed(now time.Duration) {
 	if t.hop {
-		t.relayFailed(f)
+		t.relayFailed()
 		return
 	}
-	t.workerFailed(f, now)
+	t.workerFailed(now)
 }
 
 // headArrived runs when the answer begins. This time counts as the latency, because the
@@ -396,7 +372,7 @@ func (t *try) headArrived(r upstream.Result) bool {
 	if t.hop && r.Status == http.StatusMisdirectedRequest {
 		return false // the relay did nothing; ask another
 	}
-	t.answered = time.Since(t.handler.cfg.Epoch)
+	t.at.answered = time.Since(t.handler.cfg.Epoch)
 	if t.session.noKey {
 		t.session.cookie.count(cookieNoKey)
 	}
@@ -405,7 +381,7 @@ func (t *try) headArrived(r upstream.Result) bool {
 		if r.Shed || r.Status >= http.StatusInternalServerError {
 			t.service.Waiting.Left()
 		} else {
-			t.service.Waiting.Answered(t.answered-t.began, t.connecting+r.Waited)
+			t.service.Waiting.Answered(t.at.answered-t.began, t.connecting+r.Waited)
 		}
 	}
 	if t.hop {
@@ -435,12 +411,12 @@ func (t *try) succeeded(r *upstream.Result) {
 		t.workerEnded()
 	}
 	t.circuitOutcome = circuitOutcomeOf(*r)
-	t.record.answered(r.Status, t.sent, t.answered)
+	t.record.answered(r.Status, &t.at)
 	if t.spans != nil {
 		t.spans.endAttempt(*r)
 		t.spans.status = r.Status
 	}
-	t.finished(outcomeOfStatus(r.Status), t.answered-t.began)
+	t.finished(outcomeOfStatus(r.Status), t.at.answered-t.began)
 }
 
 // finished counts how the request ended.

@@ -60,8 +60,9 @@ func requestFixtures(t *testing.T) (out []wirefixture.Format) {
 				target := *service.Route().Range[0]
 				target.Secured = !hop
 				sender := &try{handler: h, r: r, service: service, hop: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
+				sender.at.target = &target
 				var text strings.Builder
-				for _, f := range sender.changes(&target).Header {
+				for _, f := range sender.changes().Header {
 					fmt.Fprintf(&text, "%s: %s\r\n", f.Name, f.Value)
 				}
 				return []byte(text.String()), nil

@@ -89,9 +89,10 @@ var (
 	errBroken      = errors.New("the service did not answer the worker's sidecar, which had sent it the request")
 )
 
-// Fault is why a Carry failed. It belongs to the caller alone.
+// Fault is why a Carry failed. It belongs to the caller alone, and goes with the attempt until the
+// client has its answer: metrics, spans and records read it, and nothing copies its facts.
 type Fault struct {
-	// Stage is where the exchange failed.
+	// Stage is where the exchange failed; 0 if the caller of Carry refused the answer.
 	Stage Stage
 	// Address is the address of the endpoint.
 	Address string
@@ -106,6 +107,9 @@ type Fault struct {
 }
 
 func (e *Fault) Error() string {
+	if e.Stage == 0 {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("upstream %s: %s: %v", e.Address, e.Stage, e.Err)
 }
 
@@ -144,8 +148,7 @@ func (e *Fault) Exhausted() string {
 	if e.Stage != StageDial {
 		return ""
 	}
-	var lookup *net.DNSError // it keeps only the text of its cause
-	named := errors.As(e.Err, &lookup)
+	lookup, named := errors.AsType[*net.DNSError](e.Err) // it keeps only the text of its cause
 	for _, x := range exhaustions {
 		if errors.Is(e.Err, x.err) || named && strings.Contains(lookup.Err, x.err.Error()) {
 			return x.what
@@ -168,8 +171,7 @@ func (e *Fault) Repeated() bool { return e.repeated }
 
 // ForClient returns the error text for a client that caused the error, without any address.
 func (e *Fault) ForClient() string {
-	var op *net.OpError
-	if errors.As(e.Err, &op) {
+	if _, network := errors.AsType[*net.OpError](e.Err); network {
 		return "it could not be read to its end"
 	}
 	return e.Err.Error()
@@ -190,6 +192,12 @@ func (e *Fault) Unprocessed() bool { return e.unprocessed }
 
 // Shed reports whether the endpoint did not act on the request because of load.
 func (e *Fault) Shed() bool { return e.shed }
+
+// Full reports whether a sidecar refused because all slots of its worker are in use.
+func (e *Fault) Full() bool { return errors.Is(e.Err, ErrFull) }
+
+// Stopped reports whether this process ended the exchange because it stops.
+func (e *Fault) Stopped() bool { return errors.Is(e.Err, ErrStopped) }
 
 // Cancelled reports whether the endpoint has cancelled the request by a reset of its stream, as
 // some do at the deadline that a request came with. Only over HTTP/2.

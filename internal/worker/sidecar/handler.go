@@ -112,7 +112,7 @@ func (x *exchange) again(w http.ResponseWriter, r *http.Request, e *upstream.Fau
 // lacksHTTP1 reports whether a service over HTTP/2 ended the connection of a WebSocket over HTTP/1.1
 // as one that does not know HTTP/1.1. That is no failure of the service.
 func (s *service) lacksHTTP1(e *upstream.Fault) bool {
-	return e != nil && e.Sent() && !e.Committed() && !e.Client() && !e.Unanswered() && !errors.Is(e, upstream.ErrStopped) &&
+	return e != nil && e.Sent() && !e.Committed() && !e.Client() && !e.Unanswered() && !e.Stopped() &&
 		s.upgrades.Stats().Answers == 0
 }
 
@@ -138,11 +138,11 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	end, sent := resultUnsent, wire.FailedUnsent
 	f := failure{Text: e.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
 	switch {
-	case errors.Is(e, upstream.ErrStopped) && e.Committed():
+	case e.Stopped() && e.Committed():
 		end = resultCancelled // not a failure of the service
-	case errors.Is(e, upstream.ErrStopped) && e.Sent():
+	case e.Stopped() && e.Sent():
 		end, sent = resultSent, wire.FailedSent
-	case errors.Is(e, upstream.ErrStopped):
+	case e.Stopped():
 	case e.Committed() && !e.Client():
 		end = resultAborted
 	case e.Committed():
