@@ -2,9 +2,11 @@ package ingress
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -13,6 +15,9 @@ import (
 // answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
 // failed.
 func (t *try) answerNoEndpoint(err error) {
+	if t.spent {
+		t.handler.budget.Refund()
+	}
 	now := time.Since(t.handler.cfg.Epoch)
 	f := failure{Text: "no worker offers this service at the moment", Code: wire.CodeNoEndpoint, Service: t.service.Name, Attempts: t.failures}
 	switch {
@@ -91,14 +96,71 @@ func (t *try) answer(f failure, now time.Duration) {
 		t.handler.blameRelay(&f)
 	}
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "caller", t.caller(), "err", f.details(), "attempts", f.Attempts)
-	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
-	if f.Code == wire.CodeTimeout {
-		t.lostAfter = now - t.began
+	t.observer.end(ending{outcome: outcomeFailed, took: now - t.began, status: statusOf[f.Code], code: f.Code, spared: f.spared})
+	status, n := t.handler.writeFailure(t.w, t.r, f)
+	t.record.refused(&f, status, n)
+}
+
+// answerEnded answers a request that this relay has ended before an answer began.
+func (t *try) answerEnded(now time.Duration) {
+	f := failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}
+	if !t.at.fault.Stopped() {
+		f.Text = "neither the client nor the service sent anything for the progress timeout, and no answer had begun"
+		f.spared = true // a stream that is idle, no service that is slow
 	}
-	t.metrics.rejected(f.Code)
-	t.finished(outcomeFailed, now-t.began)
-	if t.spans != nil {
-		t.spans.status, t.spans.code = statusOf[f.Code], f.Code
+	t.answer(f, now)
+}
+
+// breakOff ends an answer that has broken off after its head. It returns if the client got a status
+// in trailers.
+func (t *try) breakOff(result *upstream.Result, now time.Duration) {
+	fault, outcome := t.at.fault, outcomeAborted
+	if fault.Stopped() || fault.Client() && result.Silent != upstream.SilentNone { // no failure of the service
+		outcome = outcomeCancelled
+	}
+	t.observer.end(ending{outcome: outcome, took: now - t.began})
+	if t.endCall(result) {
+		return
+	}
+	// The status line is already sent: only a broken connection shows the client that the rest is
+	// missing.
+	fault.PassCancel(t.w)
+	panic(http.ErrAbortHandler)
+}
+
+// callEndTime is how long a client may take to read the rest of a call that this relay ends.
+const callEndTime = time.Second
+
+// endCall ends the answer to a call of gRPC that has broken off with a status in its trailers:
+// clients repeat what is UNAVAILABLE, and take a reset for INTERNAL. It returns false if the
+// answer is no such answer, has its status already, or has no reader. As with errors, the
+// relay that has the client does this: the others see a failure of their endpoint in a reset.
+func (t *try) endCall(result *upstream.Result) bool {
+	cfg, fault := &t.handler.cfg, t.at.fault
+	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
+		return false
+	}
+	f := failure{Text: "the answer broke off before its end", detail: fault.Error(), callStatus: unavailable}
+	switch {
+	case fault.Stopped():
+		f.Text, f.detail = "this relay stops, and the answer had not ended", ""
+	case t.late(time.Since(cfg.Epoch)):
+		f.Text, f.callStatus = "the answer had not ended within the time that the client allowed", callStatus[wire.CodeTimeout]
+	case fault.Cancelled():
+		f.Text, f.callStatus = textCancelled, cancelled
+	case result.Silent != upstream.SilentNone:
+		f.Text = "the answer was ended because nothing moved for the progress timeout"
+	}
+	_ = http.NewResponseController(t.w).SetWriteDeadline(time.Now().Add(callEndTime)) // without it the server waits longer
+	f.setCallStatus(t.w.Header(), http.TrailerPrefix, t.exposed)
+	return true
+}
+
+// answerRelayed answers a call of gRPC in place of the relay that could not carry it.
+func (t *try) answerRelayed() {
+	f := failure{Text: "the relay that serves this service could not carry the request", detail: t.at.target.Node + " says " + string(t.relayed), Code: t.relayed}
+	if t.late(t.at.answered) {
+		f.Code = wire.CodeTimeout
 	}
 	status, n := t.handler.writeFailure(t.w, t.r, f)
 	t.record.refused(&f, status, n)

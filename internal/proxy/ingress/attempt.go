@@ -51,6 +51,13 @@ func (t *try) failed(fault *upstream.Fault, load int, now time.Duration) {
 	}
 }
 
+// late reports whether the time is over that the client itself has allowed.
+func (t *try) late(now time.Duration) bool { return t.limited && now >= t.latest-lateBy }
+
+// lateBy is by how much the deadline of an endpoint may be earlier than that of the client,
+// because of the units of the fields.
+const lateBy = time.Millisecond
+
 func reasonOf(fault *upstream.Fault) string {
 	switch {
 	case fault == faultMisdirected:

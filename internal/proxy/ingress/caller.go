@@ -70,7 +70,7 @@ func callerOf(r *http.Request, from origin) string {
 	return last
 }
 
-// guarded runs the try if its caller's circuit for the service allows the request, and
+// guarded runs the try if its caller's circuit for the service allows the request; the observer
 // reports the result to the circuit. Requests without a caller pass.
 func (t *try) guarded(circuits *circuit.Breakers) {
 	caller := t.caller()
@@ -84,6 +84,5 @@ func (t *try) guarded(circuits *circuit.Breakers) {
 		return
 	}
 	t.ticket = ticket
-	defer func() { t.ticket.Done(t.circuitOutcome) }() // also if a panic aborts the answer
 	t.run()
 }

@@ -113,6 +113,50 @@ func (t *try) awaitView() bool {
 	return true
 }
 
+// choose picks the destination of the next attempt. If no other is left, the endpoint that did
+// not act on the last attempt gets the request once more, over another connection (RFC 9113
+// §8.7).
+func (t *try) choose(now, deadline time.Duration) error {
+	last := t.at.chosen
+	err := t.chooseOther(now, deadline)
+	if err == nil || t.sentAgain || !t.at.unprocessed() {
+		return err
+	}
+	t.sentAgain = true
+	if t.hop {
+		t.relays = t.relays[:len(t.relays)-1]
+		return t.chooseOther(now, deadline)
+	}
+	pick, takeErr := t.service.Endpoints.Take(last.target.ID, selection.Instant(now))
+	if takeErr != nil {
+		return err // it has left
+	}
+	t.at.chosen = chosen{target: pick.Value(), pick: pick, by: last.by}
+	return nil
+}
+
+func (t *try) chooseOther(now, deadline time.Duration) (err error) {
+	if !t.hop && t.unopened >= unopenedAtHome {
+		t.hop = t.cross(deadline)
+	}
+	if !t.hop {
+		if t.at.chosen, err = t.chooseWorker(now); err == nil || t.unopened == 0 {
+			return err
+		}
+		if t.hop = t.cross(deadline); !t.hop {
+			return err
+		}
+	}
+	if t.at.chosen, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+		t.logRelay()
+	}
+	if err != nil && t.route.Affine() {
+		t.hop = false
+		t.at.chosen, err = t.chooseWorker(now)
+	}
+	return err
+}
+
 // chooseRelay picks a relay to forward to. While none is connected but one will be, it
 // waits for the connection until the deadline.
 func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
@@ -133,6 +177,15 @@ const (
 	bySessionCookie = "session_cookie"
 	byCanary        = "canary"
 )
+
+// releaseFailed releases the destination of a failed attempt.
+func (t *try) releaseFailed(now time.Duration) {
+	if t.hop {
+		t.relayFailed()
+		return
+	}
+	t.workerFailed(now)
+}
 
 // relayAnswered reports the beginning of an answer to the pool. A relay that reports the
 // failure of a worker has not failed itself.
@@ -173,7 +226,7 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 			return chosen{target: pick.Value(), pick: pick, by: bySessionCookie}, nil
 		}
 	}
-	if t.logging() || t.spans.explaining() || t.record.explaining() {
+	if t.logging() || t.observer.explaining() {
 		return t.chooseWorkerExplained(now)
 	}
 	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)

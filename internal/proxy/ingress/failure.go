@@ -45,6 +45,7 @@ type failure struct {
 	detail     string        // added to Text for operators: it may name workers, addresses and certificates
 	callStatus string        // of gRPC; empty means that of Code
 	retryAfter time.Duration // Retry-After, rounded up; 0 means none
+	spared     bool          // the service was not asked, or is not the cause
 }
 
 // details returns Text with the detail.
@@ -192,13 +193,7 @@ func (t *try) logging() bool {
 // chooseWorkerExplained is chooseWorker with an explanation for the log or the span.
 func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
-	if t.spans != nil {
-		t.spans.decision = &decision
-	}
-	t.record.explain(&decision)
-	if t.logging() {
-		t.logDecision(decision)
-	}
+	t.explain(&decision)
 	if err != nil {
 		return chosen{}, err
 	}
@@ -208,7 +203,7 @@ func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
 // explainSession records for the log or the span that the request's cookie named the
 // worker.
 func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
-	if !t.logging() && !t.spans.explaining() && !t.record.explaining() {
+	if !t.logging() && !t.observer.explaining() {
 		return
 	}
 	choice := t.service.Choice()
@@ -216,16 +211,17 @@ func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
 		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
 	}
-	if t.spans != nil {
-		t.spans.decision = &decision
-	}
-	t.record.explain(&decision)
+	t.explain(&decision)
+}
+
+func (t *try) explain(decision *api.Decision) {
+	t.observer.explain(decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}
 }
 
-func (t *try) logDecision(decision api.Decision) {
+func (t *try) logDecision(decision *api.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
 		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),

@@ -169,20 +169,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.cfg.AdaptiveInFlight && answersSoon(r) {
-		if t.waits = service.Waiting.Enter(); !t.waits {
+		if !service.Waiting.Enter() {
 			h.cfg.Metrics.of(service).overloaded(limitAdaptive)
 			t.exceeds(service, wire.CodeOverloaded, "more requests of this service wait for their answers than its endpoints complete in time")
 			return
 		}
+		t.waiting = &service.Waiting
 	}
 	h.budget.Earn()
-	t.metrics, t.exposed, t.policy = h.cfg.Metrics.of(service), h.exposes(r), h.policyOf(service)
+	t.exposed, t.policy = h.exposes(r), h.policyOf(service)
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)
 	}
 	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service)
 	t.tried.Session = upstream.Upgrades(r)
 	t.began = time.Since(h.cfg.Epoch)
+	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.of(service), h.cfg.Hop
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
 		t.beginSpans()
@@ -296,23 +298,4 @@ func (t *try) refuse(err error) {
 		f.retryAfter = max(f.retryAfter, open.RetryAfter)
 	}
 	t.answer(f, time.Since(t.handler.cfg.Epoch))
-}
-
-// circuitOutcomeOf returns the outcome of an answer for the circuit of its caller.
-func circuitOutcomeOf(r upstream.Result) selection.Outcome {
-	switch {
-	case r.Shed:
-		return selection.Cancelled
-	case r.Status >= http.StatusInternalServerError:
-		return selection.Failure
-	}
-	return selection.Success
-}
-
-// circuitOutcomeOfCode returns the outcome of an answer of this relay for the circuit.
-func circuitOutcomeOfCode(c wire.Code) selection.Outcome {
-	if c == wire.CodeUpstreamFailed || c == wire.CodeTimeout {
-		return selection.Failure
-	}
-	return selection.Cancelled // no endpoint was asked, or the request was wrong
 }

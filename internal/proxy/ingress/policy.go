@@ -9,7 +9,6 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/selection"
 )
 
 // Policies are the operator's policies by service, under "" those of all services. A field
@@ -85,8 +84,7 @@ func (t *try) takeDeadline() bool {
 		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}, t.began)
 		return false
 	case given && left == 0:
-		t.answer(failure{Text: "the deadline that the request came with was over", Code: wire.CodeTimeout, Service: t.service.Name}, t.began)
-		t.circuitOutcome = selection.Cancelled // the service was not asked
+		t.answer(failure{Text: "the deadline that the request came with was over", Code: wire.CodeTimeout, Service: t.service.Name, spared: true}, t.began)
 		return false
 	case given:
 		t.limited, t.latest = true, t.began+left

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -52,6 +51,8 @@ var propagator propagation.TraceContext
 // spans are the spans of one request that is traced: one for the request, and one for each
 // attempt below it.
 type spans struct {
+	handler  *Handler
+	service  string
 	ctx      context.Context // contains the request's span
 	request  trace.Span
 	attempt  trace.Span    // of the current attempt
@@ -88,15 +89,14 @@ func (h *Handler) traceRefusal(r *http.Request, f failure) {
 
 func (t *try) beginSpans() {
 	ctx, span := t.handler.beginRequest(t.r, t.service.Name)
-	t.spans = &spans{ctx: ctx, request: span}
+	t.spans = &spans{handler: t.handler, service: t.service.Name, ctx: ctx, request: span}
 	if t.record != nil {
 		t.record.traced = span.SpanContext().TraceID()
 	}
 }
 
-// endSpans runs at the end of every request.
-func (t *try) endSpans() {
-	s := t.spans
+// end ends the span of the request, at the end of every request.
+func (s *spans) end() {
 	if s.attempt != nil { // a panic ended the attempt
 		s.attempt.End()
 	}
@@ -127,25 +127,24 @@ func endRequest(span trace.Span, status int, o outcome, code wire.Code) {
 // explaining reports whether a span records how a worker was chosen.
 func (s *spans) explaining() bool { return s != nil && s.request.IsRecording() }
 
-// beginSpan starts the span of the n-th attempt, whose destination is chosen.
-func (t *try) beginSpan(n int) {
-	s, target := t.spans, t.at.target
-	s.attempts = n
-	name := "upstream "
-	if t.hop {
+// beginAttempt starts the span of the next attempt, whose destination is chosen.
+func (s *spans) beginAttempt(at *attempt) {
+	target, name := at.target, "upstream "
+	s.attempts++
+	if at.relay != nil {
 		name = "forward "
 	}
-	_, s.attempt = t.handler.cfg.Tracer.Start(s.ctx, name+t.service.Name, trace.WithSpanKind(trace.SpanKindClient))
+	_, s.attempt = s.handler.cfg.Tracer.Start(s.ctx, name+s.service, trace.WithSpanKind(trace.SpanKindClient))
 	if !s.attempt.IsRecording() {
 		return
 	}
 	chosen := []attribute.KeyValue{attribute.String(attrChosen, target.Node)}
-	if d := s.decision; d != nil && !t.hop {
+	if d := s.decision; d != nil && at.relay == nil {
 		chosen = append(chosen, attribute.String(attrStrategy, d.Strategy), attribute.String(attrReason, d.Reason), attribute.StringSlice(attrCandidates, candidateTexts(d.Candidates)))
 	}
 	s.request.SetAttributes(chosen...) // the attributes of the last attempt remain
-	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, t.handler.cfg.Self), attribute.String(attrService, t.service.Name),
-		attribute.Int(attrAttempt, n), attribute.String(attrPeer, target.Address))...)
+	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, s.handler.cfg.Self), attribute.String(attrService, s.service),
+		attribute.Int(attrAttempt, s.attempts), attribute.String(attrPeer, target.Address))...)
 }
 
 // candidateTexts returns the candidates with their scores, as many as a span holds.
@@ -162,11 +161,11 @@ func candidateTexts(candidates []api.Candidate) []string {
 }
 
 // endAttempt ends the span of an attempt that was answered.
-func (s *spans) endAttempt(r upstream.Result) {
+func (s *spans) endAttempt(status int) {
 	if s.attempt.IsRecording() {
-		s.attempt.SetAttributes(attribute.Int(attrStatus, r.Status))
-		if r.Status >= http.StatusInternalServerError {
-			s.attempt.SetStatus(codes.Error, strconv.Itoa(r.Status))
+		s.attempt.SetAttributes(attribute.Int(attrStatus, status))
+		if status >= http.StatusInternalServerError {
+			s.attempt.SetStatus(codes.Error, strconv.Itoa(status))
 		}
 	}
 	s.attempt.End()
