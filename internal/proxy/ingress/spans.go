@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -52,7 +53,7 @@ var propagator propagation.TraceContext
 // attempt below it.
 type spans struct {
 	handler  *Handler
-	service  string
+	service  *routing.Service
 	ctx      context.Context // contains the request's span
 	request  trace.Span
 	attempt  trace.Span    // of the current attempt
@@ -89,7 +90,7 @@ func (h *Handler) traceRefusal(r *http.Request, f failure) {
 
 func (t *try) beginSpans() {
 	ctx, span := t.handler.beginRequest(t.r, t.service.Name)
-	t.spans = &spans{handler: t.handler, service: t.service.Name, ctx: ctx, request: span}
+	t.spans = &spans{handler: t.handler, service: t.service, ctx: ctx, request: span}
 	if t.record != nil {
 		t.record.traced = span.SpanContext().TraceID()
 	}
@@ -134,7 +135,7 @@ func (s *spans) beginAttempt(at *attempt) {
 	if at.relay != nil {
 		name = "forward "
 	}
-	_, s.attempt = s.handler.cfg.Tracer.Start(s.ctx, name+s.service, trace.WithSpanKind(trace.SpanKindClient))
+	_, s.attempt = s.handler.cfg.Tracer.Start(s.ctx, name+s.service.Name, trace.WithSpanKind(trace.SpanKindClient))
 	if !s.attempt.IsRecording() {
 		return
 	}
@@ -143,7 +144,7 @@ func (s *spans) beginAttempt(at *attempt) {
 		chosen = append(chosen, attribute.String(attrStrategy, d.Strategy), attribute.String(attrReason, d.Reason), attribute.StringSlice(attrCandidates, candidateTexts(d.Candidates)))
 	}
 	s.request.SetAttributes(chosen...) // the attributes of the last attempt remain
-	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, s.handler.cfg.Self), attribute.String(attrService, s.service),
+	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, s.handler.cfg.Self), attribute.String(attrService, s.service.Name),
 		attribute.Int(attrAttempt, s.attempts), attribute.String(attrPeer, target.Address))...)
 }
 
