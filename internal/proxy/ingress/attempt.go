@@ -30,9 +30,9 @@ type attempt struct {
 // faultMisdirected is the fault of an attempt whose answer headArrived refused.
 var faultMisdirected = &upstream.Fault{Err: errors.New("the relay does not serve this service; it sees other members")}
 
-// failed completes an attempt that has failed: with the reason, and whether the client's deadline is
+// classify gives the current attempt its fault, with the reason and whether the client's deadline is
 // the cause. The endpoint is not blamed for that if the client gave less time than this relay does.
-func (t *try) failed(fault *upstream.Fault, load int, now time.Duration) {
+func (t *try) classify(fault *upstream.Fault, load int, now time.Duration) {
 	a := &t.at
 	a.fault, a.reason, a.load = fault, reasonOf(fault), load
 	switch timeout, local := fault.Timeout(), a.local(); {
@@ -58,6 +58,7 @@ func (t *try) late(now time.Duration) bool { return t.limited && now >= t.latest
 // because of the units of the fields.
 const lateBy = time.Millisecond
 
+// reasonOf returns why an attempt failed, for operators.
 func reasonOf(fault *upstream.Fault) string {
 	switch {
 	case fault == faultMisdirected:

@@ -160,7 +160,7 @@ func (t *try) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 // nothing if the request has its answer. It is no part of run, so that the stack of a request that
 // waits for its answer is small.
 func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string) {
-	t.failed(fault, result.Load, now)
+	t.classify(fault, result.Load, now)
 	t.full = t.full || fault.Full()
 	t.releaseFailed(now)
 	t.observer.attemptEnded(&t.at, result, now)
