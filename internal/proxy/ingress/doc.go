@@ -30,6 +30,11 @@
 // trusted proxies are kept, and between relays the first relay has decided. The first
 // relay also decides whether an answer shows the client where its request went.
 //
+// A failed attempt keeps the upstream.Fault that it ended with, from which follow the blame, the
+// next attempt and the answer. One observer of the request passes the begin of each attempt, the
+// head of the answer, and both ends to the counters, the spans, the record, the limit on waiting
+// requests and the circuit.
+//
 // If requests are traced, each request is a span below its caller's, and each attempt is a
 // span below that. The context of the attempt's span is sent in the headers. Without
 // tracing these headers are not read and cost nothing. The text about candidates is built
