@@ -34,7 +34,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for range 3 {
-		f.relay(func(s *Settings) { s.SkipRelays.Set("echo=r1") })
+		f.relay(func(s *Settings) { s.LogLevel = "debug"; s.SkipRelays.Set("echo=r1") })
 	}
 	for i := range 4 {
 		f.named(fmt.Sprintf("w%d", i+1), advertise.Service{Name: "echo", Selection: "stable"})

@@ -151,7 +151,7 @@ func TestAKeyIsOnOneSideOfACanaryAtAllRelaysAndStaysWhenTheShareGrows(t *testing
 			for _, r := range f.relays {
 				r.settled(t, "echo", 6)
 			}
-			const keys = 2000
+			const keys = 600
 			sides := func() (canary []bool) {
 				got := visits(t, f.relays, keys*len(f.relays), true)
 				for key := range keys {
@@ -233,7 +233,7 @@ func TestNoRequestIsLostWhenACanaryDies(t *testing.T) {
 func TestARelayExplainsTheCanaryOfARequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.Policies.Flags.Set("echo=canary=2.0:30%;retry=never") })
+	r := f.relay(func(s *Settings) { s.LogLevel = "debug"; s.Policies.Flags.Set("echo=canary=2.0:30%;retry=never") })
 	f.versions(2, "")
 	r.settled(t, "echo", 3)
 	r.canary(t, "2.0", 0.3, 1)

@@ -81,8 +81,11 @@ func (f *fleet) relay(change func(*Settings)) *runningRelay {
 	s.Cluster, s.Environment, s.ID, s.Join = "test", "ci", id, f.seeds()
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{anyPort}, anyPort, anyPort
 	change(&s)
-	out := &logtest.Log{}
-	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	out, level := &logtest.Log{}, slog.LevelInfo
+	if s.LogLevel == "debug" { // the log then explains each pick, which takes most of the time
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
 	cfg, err := s.Config(logger, prometheus.NewRegistry())
 	if err != nil {
 		f.t.Fatal(err)
