@@ -48,7 +48,7 @@ unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundl
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
-changed := /ringway/(membership|advertise|affinity)$$|/internal/(clusterscript|peering|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
+changed := /ringway/(membership|advertise|affinity)$$|/internal/(clusterscript|overload|peering|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
 
 # The detector would have each process wait for a second at its end, for races in goroutines
 # that still run. Packages with goroutines have none left then, which goleak checks.
