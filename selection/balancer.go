@@ -135,8 +135,19 @@ func (b *Balancer[V]) PickExplained(now Instant, excluded *Exclusion, d *Decisio
 	return Pick[V]{t}, err
 }
 
+// PickBy is Pick with the choice of c, which only prefers. Which endpoints may get the request is
+// decided here: first those that were not tried, are not evicted and have room; then those that
+// are at their Limit and refuse requests themselves; then evicted ones; and last, for a request that
+// was tried nowhere, those that have just refused another. If c has no endpoint among all of these,
+// the error is that of c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and
+// no allocation but those of c.
+func (b *Balancer[V]) PickBy(now Instant, x *Exclusion, c Chooser) (Pick[V], error) {
+	t, err := b.pickBy(now, x, c)
+	return Pick[V]{t}, err
+}
+
 // Take begins a request on the named endpoint of the range, whatever its state, for a
-// strategy that has chosen the endpoint itself. The ticket is used like one of Pick, so
+// request that must go there. The ticket is used like one of Pick, so
 // the statistics include the request. The error wraps [ErrNoEndpoint] if the range has no
 // such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
 // requests itself. No lock; it allocates only the error.
@@ -156,8 +167,8 @@ func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
 	return Pick[V]{b.answered(p.ticket, now, r)}
 }
 
-// Done gives back a ticket. It must be called exactly once for every Pick and
-// Take without an error.
+// Done gives back a ticket. It must be called exactly once for every Pick, PickSession, PickBy
+// and Take without an error.
 //
 // The time since the pick is the latency sample of a Success. After Answered only a
 // failure counts, because a body that breaks off is a failure; every other outcome was
@@ -178,21 +189,10 @@ func (b *Balancer[V]) Explain(now Instant, excluded *Exclusion) (Decision, error
 // mutex, so do not call it on the path of a request.
 func (b *Balancer[V]) Stats(now Instant) []EndpointStats { return b.stats(now) }
 
-// Room returns the room of the named endpoint, for strategies that choose endpoints
-// themselves. It is noRoom for an endpoint that is not in the range. No lock, no
-// allocation.
-func (b *Balancer[V]) Room(id string, now Instant) Room { return b.room(id, now) }
-
-// Limited reports whether any endpoint of the range has a Limit. If none has, all
-// endpoints have room.
-func (b *Balancer[V]) Limited() bool { return b.table.Load().limited }
-
-// Usable reports whether a strategy that chooses endpoints itself should send a request
-// to the named endpoint now: the endpoint is active, or half-open without a request in
-// flight that tries it. Evicted endpoints return by themselves; until then, choose one
-// only if nothing else is left. The result is false for an endpoint that is not in the
-// range. No lock, no allocation.
-func (b *Balancer[V]) Usable(id string) bool { return b.usable(id) }
+// Usable reports whether the named endpoint may get a request now for which it is preferred: it is
+// in the range, active, or half-open without a request in flight that tries it, and has room. No
+// lock, no allocation.
+func (b *Balancer[V]) Usable(id string, now Instant) bool { return b.usable(id, now) }
 
 // Silence returns how long requests have waited for the named endpoint without a sign of
 // life from it. It is 0 if no request waits; a request whose answer has begun does not

@@ -1,7 +1,6 @@
 package selection
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -141,8 +140,9 @@ const exclusionSize = 8
 // other request. The zero value is empty and ready for use. An Exclusion is not safe for
 // concurrent use and never allocates.
 type Exclusion struct {
-	tried [exclusionSize]*state
-	n     int
+	tried    [exclusionSize]*state
+	n        int
+	choosing choosing
 }
 
 func (e *Exclusion) add(s *state) {
@@ -173,49 +173,40 @@ func (e *Exclusion) contains(s *state) bool {
 	return false
 }
 
-// Room is whether an endpoint takes one more request of a balancer.
-type Room uint8
+// room is whether an endpoint takes one more request of a balancer.
+type room uint8
 
-// The values of Room, best first.
+// The values of room, best first.
 const (
-	HasRoom Room = iota
-	// AtLimit: the balancer has as many requests in flight as the endpoint's Limit. Only
+	hasRoom room = iota
+	// atLimit: the balancer has as many requests in flight as the endpoint's Limit. Only
 	// the endpoint knows whether other balancers have left room.
-	AtLimit
-	// RefusedLately: the endpoint has just refused a request because it is full.
-	RefusedLately
+	atLimit
+	// refusedLately: the endpoint has just refused a request because it is full.
+	refusedLately
 	// noRoom: the endpoint is at its Limit and does not refuse requests by itself.
 	noRoom
 )
 
-func (b *core) room(id string, now Instant) Room {
-	e := b.table.Load().byID[id]
-	if e == nil {
-		return noRoom
-	}
-	one := e.drawn()
-	return one.room(now.tick())
-}
-
-func (d *drawn) room(now tick) Room {
+func (d *drawn) room(now tick) room {
 	if d.limit == 0 {
-		return HasRoom
+		return hasRoom
 	}
 	full := int(d.state.outstanding()) >= d.limit
 	switch {
 	case full && !d.entry.Refuses:
 		return noRoom
 	case d.state.refusedLately(now):
-		return RefusedLately
+		return refusedLately
 	case full:
-		return AtLimit
+		return atLimit
 	}
-	return HasRoom
+	return hasRoom
 }
 
 // withRoom returns the score, or infinity, which never wins, if there is no room.
 func (d *drawn) withRoom(score float32, v *view) float32 {
-	if d.room(v.tick) != HasRoom {
+	if d.room(v.tick) != hasRoom {
 		return float32(math.Inf(1))
 	}
 	return score
@@ -266,21 +257,6 @@ func (f InFlight) Count() int {
 		return 0
 	}
 	return int(f.state.outstanding())
-}
-
-func (b *core) take(id string, now Instant) (ticket, error) {
-	e := b.table.Load().byID[id]
-	if e == nil {
-		return ticket{}, fmt.Errorf("selection: %w: %q is not in the range; choose again from the current range", ErrNoEndpoint, id)
-	}
-	if !e.state.begin(now.tick(), ownLimit(e)) {
-		return ticket{}, errFull
-	}
-	p := ticket{state: e.state, entry: e, start: now}
-	if e.state.claimProbe(true) {
-		p.is = probing
-	}
-	return p, nil
 }
 
 func (b *core) load(id string, now Instant) (inFlight float64, sampled bool) {

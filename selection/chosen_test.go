@@ -13,10 +13,11 @@ func TestAnEvictedEndpointIsUsableAgainForOneRequestAtATime(t *testing.T) {
 	if err := b.Update([]Endpoint[any]{{ID: "a", Weight: 1}, {ID: "b", Weight: 1}, {ID: "c", Weight: 1}}, 0); err != nil {
 		t.Fatal(err)
 	}
+	var now Instant
 	usable := func(want bool, when string) {
 		t.Helper()
-		if b.Usable("a") != want || !b.Usable("b") {
-			t.Errorf("%s: a %v, b %v, want %v, true", when, b.Usable("a"), b.Usable("b"), want)
+		if b.Usable("a", now) != want || !b.Usable("b", now) {
+			t.Errorf("%s: a %v, b %v, want %v, true", when, b.Usable("a", now), b.Usable("b", now), want)
 		}
 	}
 	take := func() Pick[any] {
@@ -32,14 +33,14 @@ func TestAnEvictedEndpointIsUsableAgainForOneRequestAtATime(t *testing.T) {
 		b.Done(take(), 0, Failure.result())
 	}
 	usable(false, "evicted")
-	now := Instant(time.Minute)
+	now = Instant(time.Minute)
 	b.Refresh(now)
 	usable(true, "half-open")
 	p := take()
 	usable(false, "being tried")
 	b.Done(p, now, Success.result())
 	usable(true, "back")
-	if b.Usable("absent") {
+	if b.Usable("absent", now) {
 		t.Error("what is not in the range is usable")
 	}
 }

@@ -238,6 +238,8 @@ type table struct {
 	halfOpen bool
 	// limited is true if an endpoint has a Limit, so that a pick must check for room.
 	limited bool
+	// inactive is true if an endpoint is evicted or half-open.
+	inactive bool
 	// full are the tiers of which no further endpoint may be evicted. Without it, every
 	// failure in a failing range would take the mutex.
 	full tierSet
@@ -259,6 +261,7 @@ type entry struct {
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
 	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
+	t.inactive = slices.ContainsFunc(entries, func(e entry) bool { return phase(e.state.phase.Load()) != active })
 	counts := tally(entries)
 	for _, c := range counts {
 		if counts.full(c.tier) {

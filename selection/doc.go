@@ -28,6 +28,7 @@
 //	         |                |
 //	Pick: draw two, score, count up      Answered, Done: latency, load, success;
 //	PickSession: the fewest, count up    Done: count down
+//	PickBy: the one that a Chooser prefers, count up
 //	Take: the named one, count up
 //
 //	active --4 failures in a row, high failure share, high latency--> evicted
@@ -41,14 +42,14 @@
 //     clock once per Pick and once per Done; a clock read costs more than the
 //     whole pick.
 //   - All methods may be called from any goroutine at the same time. Pick, PickSession,
-//     Take, Answered and Done take no lock and allocate nothing; Answered and Done take
-//     the mutex only when they evict or readmit an endpoint.
-//   - Every Pick, PickSession and Take that returned no error is given back with exactly one
-//     Done. If a body may be long, Answered is called before Done, when the head of the
+//     PickBy, Take, Answered and Done take no lock and allocate nothing; Answered and Done
+//     take the mutex only when they evict or readmit an endpoint.
+//   - Every Pick, PickSession, PickBy and Take that returned no error is given back with exactly
+//     one Done. If a body may be long, Answered is called before Done, when the head of the
 //     answer arrives: a stream is neither a slow answer nor a silence.
-//   - Pick passes over an endpoint that is at its Limit. Strategies that choose
-//     endpoints themselves check Room first. Take enforces the limits of endpoints that
-//     do not refuse requests themselves.
+//   - Pick passes over an endpoint that is at its Limit. A Chooser of PickBy only prefers: which
+//     endpoints were tried, are evicted or full, and which are the last resort, is decided here.
+//     Take enforces the limits of endpoints that do not refuse requests themselves.
 //   - Weights are shares of this relay's traffic: endpoints that are equally good
 //     get traffic in proportion to their weights, and an endpoint that is bad gets
 //     little traffic whatever its weight.

@@ -202,7 +202,7 @@ func (d *drawn) candidate(v *view) Candidate {
 		ID: d.entry.ID, Tier: d.entry.Tier, Weight: d.entry.Weight,
 		State:   phase(d.state.phase.Load()).exported(),
 		Latency: time.Duration(latency), Queue: float64(queue), Headroom: float64(v.headroom), Success: float64(success), Ramp: float64(ramp),
-		Score: float64(v.combine(latency, queue, success, ramp)), Full: d.room(v.tick) != HasRoom,
+		Score: float64(v.combine(latency, queue, success, ramp)), Full: d.room(v.tick) != hasRoom,
 	}
 }
 
@@ -231,6 +231,9 @@ type EndpointStats struct {
 	ConsecutiveFailures int
 	// LastReason is why the endpoint was last evicted, "" if never.
 	LastReason string
+	// Usable is as [Balancer.Usable]. Full is true if the endpoint has no room, at its Limit or
+	// because it has just refused a request.
+	Usable, Full bool
 	// Score is the cost of the next request; lower is better.
 	Score float64
 	// Ramp is the progress of the slow start, 0.1 to 1.
@@ -245,6 +248,7 @@ func (b *core) stats(now Instant) []EndpointStats {
 	stats := make([]EndpointStats, len(t.entries))
 	for i := range t.entries {
 		e := &t.entries[i]
+		one := e.drawn()
 		s := e.state
 		latency, _ := unpack(s.latency.Load())
 		_, _, _, ramp := s.parts(&v)
@@ -260,9 +264,11 @@ func (b *core) stats(now Instant) []EndpointStats {
 			Failures:            s.failures.Load(),
 			ConsecutiveFailures: int(s.consecutive.Load()),
 			LastReason:          e.member.reason,
+			Full:                one.room(v.tick) != hasRoom,
 			Score:               float64(s.score(&v)),
 			Ramp:                float64(ramp),
 		}
+		st.Usable = !st.Full && s.usable()
 		if st.HasReport {
 			last, _ := unpackPair(s.report.Load())
 			st.Reported = float64(last)

@@ -211,7 +211,7 @@ func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusi
 				break
 			}
 			one := c.one(uint32(b.random(d) >> 32))
-			if one == first || excluded.contains(one.state) || one.room(v.tick) != HasRoom {
+			if one == first || excluded.contains(one.state) || one.room(v.tick) != hasRoom {
 				continue
 			}
 			if t.halfOpen && phase(one.state.phase.Load()) != active {
@@ -291,14 +291,14 @@ func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision)
 		one := e.drawn()
 		rank, weight, taken := lastRouted, e.Weight, 0.0
 		switch room := one.room(now.tick()); {
-		case room == noRoom || room == RefusedLately && excluded.count() > 0:
+		case room == noRoom || room == refusedLately && excluded.count() > 0:
 			full = true
 			continue
-		case room == RefusedLately:
+		case room == refusedLately:
 			rank, weight, one.limit = lastRefused, 1, ownLimit(e)
 		case phase(e.state.phase.Load()) != active:
 			rank, weight, one.limit = lastEvicted, 1, ownLimit(e)
-		case room == AtLimit:
+		case room == atLimit:
 			rank, weight, one.limit = lastFull, 1, ownLimit(e)
 			taken = float64(e.state.outstanding()) / float64(e.Limit)
 		case e.Weight <= 0:
@@ -369,20 +369,6 @@ func (b *core) view(now Instant) view {
 		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
 		headroom: math.Float32frombits(b.headroom.Load()), overdue: b.overdue.Load(),
 	}
-}
-
-func (b *core) usable(id string) bool {
-	e := b.table.Load().byID[id]
-	if e == nil {
-		return false
-	}
-	switch phase(e.state.phase.Load()) {
-	case active:
-		return true
-	case halfOpen:
-		return e.state.probing.Load() == 0
-	}
-	return false
 }
 
 func (b *core) silence(id string, now Instant) time.Duration {

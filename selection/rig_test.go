@@ -57,6 +57,12 @@ func (r *rig) pick(excluded *Exclusion) Pick[any] {
 	return p
 }
 
+func (r *rig) room(id string) room {
+	r.t.Helper()
+	one := r.pickFromTable(id).drawn()
+	return one.room(r.now.tick())
+}
+
 // pickFrom makes a ticket of the named endpoint without drawing.
 func (r *rig) pickFrom(id string) Pick[any] {
 	r.t.Helper()

@@ -118,7 +118,7 @@ func TestAnEndpointThatRefusedIsTakenForFullTwiceAsLongEachTime(t *testing.T) {
 	r.settle()
 	refused := func() { r.Done(r.pickFrom("w0"), r.now, Full.with(9)) }
 	held := func() (d time.Duration) {
-		for r.Room("w0", r.now) == RefusedLately {
+		for r.room("w0") == refusedLately {
 			if p := r.pick(nil); p.ID() == "w0" {
 				t.Fatalf("picked after %v, although it refused", d)
 			} else {
@@ -138,11 +138,11 @@ func TestAnEndpointThatRefusedIsTakenForFullTwiceAsLongEachTime(t *testing.T) {
 	}
 	p := r.pickFrom("w0")
 	refused()
-	if r.Room("w0", r.now) != RefusedLately {
+	if r.room("w0") != refusedLately {
 		t.Fatal("it refused and has room")
 	}
 	r.Done(p, r.now, Success)
-	if got := r.Room("w0", r.now); got != HasRoom {
+	if got := r.room("w0"); got != hasRoom {
 		t.Errorf("room %d after the end of a request of ours, which made some", got)
 	}
 	refused()

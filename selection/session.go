@@ -27,7 +27,7 @@ func (b *core) pickSession(t *table, now Instant, excluded *Exclusion, d *Decisi
 		// The sessions may be all that the endpoint gets, so they also try it after an
 		// eviction, as often as it is drawn.
 		one := c.one(uint32(b.random(d) >> 32))
-		if one.room(v.tick) == HasRoom && one.state.claimProbe(d.real()) {
+		if one.room(v.tick) == hasRoom && one.state.claimProbe(d.real()) {
 			d.probe()
 			p, ok := b.begin(one, now, d)
 			if ok {
@@ -82,7 +82,7 @@ func (f *fewest) best() *drawn {
 func (f *fewest) among(candidates []drawn) {
 	for i := range candidates {
 		one := &candidates[i]
-		if phase(one.state.phase.Load()) != active || f.excluded.contains(one.state) || one.room(f.v.tick) != HasRoom {
+		if phase(one.state.phase.Load()) != active || f.excluded.contains(one.state) || one.room(f.v.tick) != hasRoom {
 			continue
 		}
 		f.seen++

@@ -245,7 +245,7 @@ const maxCanarySkipped = 4
 // choose returns nil if no worker of the canary can take the request.
 func (c *canaryRoute) choose(s *Service, key string, now selection.Instant, tried *Tried, skipped []*Target) *Target {
 	can := func(t *Target) bool {
-		return s.Endpoints.Usable(t.ID) && s.Endpoints.Room(t.ID, now) == selection.HasRoom && !slices.Contains(tried.ids[:tried.n], t.ID) && !slices.Contains(skipped, t)
+		return s.Endpoints.Usable(t.ID, now) && !slices.Contains(tried.ids[:tried.n], t.ID) && !slices.Contains(skipped, t)
 	}
 	if key != "" && s.Choice().UsesKey() {
 		var best *Target

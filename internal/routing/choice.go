@@ -50,9 +50,6 @@ type Choice struct {
 	// until it has measured, they are used in this order.
 	preferred atomic.Pointer[[]string]
 	now       func() selection.Instant
-	// evicted are the IDs that the balancer had evicted at its last refresh; nil if there
-	// are none.
-	evicted atomic.Pointer[[]string]
 }
 
 // NewChoice checks the configuration. It starts nothing.
@@ -154,28 +151,6 @@ func (c *Choice) update(b *selection.Balancer[*Target], targets []*Target) error
 	}
 	c.preferred.Store(&preferred)
 	return nil
-}
-
-// refresh records the endpoints that the balancer has evicted. Endpoints that may be tried
-// again are not among them; Usable is asked for each of these.
-func (c *Choice) refresh(b *selection.Balancer[*Target], now selection.Instant) {
-	if c.strategy == nil {
-		return
-	}
-	var out []string
-	for _, s := range b.Stats(now) {
-		if s.State == selection.Evicted {
-			out = append(out, s.ID)
-		}
-	}
-	before := c.evicted.Load()
-	switch {
-	case len(out) == 0 && before == nil, before != nil && slices.Equal(*before, out):
-	case len(out) == 0:
-		c.evicted.Store(nil)
-	default:
-		c.evicted.Store(&out)
-	}
 }
 
 // signals are the values of an endpoint that slots reads between two updates.

@@ -12,9 +12,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// triedSize is how many endpoints a Tried can hold: the at most eight attempts, and some
-// that were skipped.
-const triedSize = 16
+// triedSize is how many endpoints a Tried can hold: those of at most eight attempts.
+const triedSize = 8
 
 // Tried holds the endpoints that one request must not be sent to again. The zero value is
 // empty and ready. It is not for concurrent use, and allocates nothing.
@@ -25,47 +24,61 @@ type Tried struct {
 
 	canary canaryGroup // of the request, if its service has a canary
 
-	exclusion selection.Exclusion // the same for the balancer
-	ids       [triedSize]string   // those tried, then those only skipped
+	exclusion selection.Exclusion
+	ids       [triedSize]string // the same for the canary
 	n         int
-	sets      [2][]string // the exclusions for the strategy
-	room      room        // the full endpoints for the strategy, if endpoints have limits
-}
-
-// room reports to a strategy which endpoints have no room for one more request.
-type room struct {
-	balancer *selection.Balancer[*Target]
-	now      selection.Instant
-	worst    selection.Room // the worst that is still accepted
-	found    bool           // an endpoint without room was found
-}
-
-// Full implements strategy.Request.Full.
-func (r *room) Full(e *strategy.Endpoint) bool {
-	full := r.balancer.Room(e.ID, r.now) > r.worst
-	r.found = r.found || full
-	return full
+	ordering  ordering // of the current pick
 }
 
 // Add records that the endpoint of p was tried.
 func (t *Tried) Add(p selection.Pick[*Target]) {
 	p.AddTo(&t.exclusion)
-	t.note(p.ID())
-}
-
-func (t *Tried) note(id string) (full bool) {
-	if t.n == len(t.ids) {
-		return true
+	if t.n < len(t.ids) {
+		t.ids[t.n] = p.ID()
+		t.n++
 	}
-	t.ids[t.n] = id
-	t.n++
-	return false
 }
 
-// forget drops the entries after the first n: skipped endpoints concern only one pick.
-func (t *Tried) forget(n int) {
-	clear(t.ids[n:t.n])
-	t.n = n
+// ordering is the selection.Chooser of one request: the strategy of its service, which orders the
+// endpoints that the balancer does not exclude.
+type ordering struct {
+	choice   *Choice
+	request  strategy.Request
+	decision *strategy.Decision // gets the last choice; nil if nothing explains it
+}
+
+// Choose implements selection.Chooser.
+func (o *ordering) Choose(x *selection.Exclusion) (id string, err error) {
+	o.request.Balancer = x
+	var e *strategy.Endpoint
+	if o.decision == nil {
+		e, err = o.choice.strategy.Pick(o.request)
+	} else {
+		*o.decision = o.choice.strategy.PickExplained(o.request)
+		e, err = o.decision.Winner, o.decision.Err
+	}
+	switch {
+	case errors.Is(err, strategy.ErrNoMeasurement):
+		return o.unmeasured(x, err)
+	case err != nil:
+		return "", err
+	}
+	return e.ID, nil
+}
+
+// unmeasured chooses while nothing was measured yet, or nothing of the endpoints that are left: in
+// the order of the preferred nodes, and without such nodes as the balancer does.
+func (o *ordering) unmeasured(x *selection.Exclusion, err error) (string, error) {
+	order := o.choice.preferred.Load()
+	if order == nil || len(*order) == 0 {
+		return "", nil
+	}
+	for _, id := range *order {
+		if !x.Excludes(id) {
+			return id, nil
+		}
+	}
+	return "", err
 }
 
 // Pick chooses an endpoint for a request that begins now and counts the request as begun;
@@ -90,99 +103,8 @@ func (s *Service) pick(key string, now selection.Instant, tried *Tried) (selecti
 		}
 		return s.Endpoints.Pick(now, &tried.exclusion)
 	}
-	before := tried.n
-	p, err := c.pick(s.Endpoints, strategy.Request{Key: key, Now: now}, tried)
-	tried.forget(before)
-	return p, err
-}
-
-func (c *Choice) pick(b *selection.Balancer[*Target], r strategy.Request, tried *Tried) (selection.Pick[*Target], error) {
-	return c.pickWith(b, r, tried, c.strategy.Pick)
-}
-
-// pickWith asks the strategy until it names an endpoint that may be used. Skipped
-// endpoints stay in tried.
-func (c *Choice) pickWith(b *selection.Balancer[*Target], r strategy.Request, tried *Tried, ask func(strategy.Request) (*strategy.Endpoint, error)) (selection.Pick[*Target], error) {
-	before := tried.n
-	evicted := c.evicted.Load()
-	lastResort := false
-	tried.room = room{}
-	if b.Limited() {
-		tried.room = room{balancer: b, now: r.Now}
-		r.Full = &tried.room
-	}
-	for {
-		tried.sets[0], tried.sets[1] = tried.ids[:tried.n], nil
-		if evicted != nil && !lastResort {
-			tried.sets[1] = *evicted
-		}
-		r.Excluded = tried.sets[:]
-		e, err := ask(r)
-		switch {
-		case errors.Is(err, strategy.ErrNoMeasurement):
-			// Nothing was measured yet, or nothing of the endpoints that are left, so something
-			// that needs no distances picks.
-			if preferred := c.preferred.Load(); preferred != nil && len(*preferred) > 0 {
-				if p, ok := pickPreferred(b, r.Now, tried, *preferred); ok {
-					return p, nil
-				}
-				return selection.Pick[*Target]{}, err
-			}
-			return b.Pick(r.Now, &tried.exclusion)
-		case err != nil && tried.room.found && tried.room.worst == selection.HasRoom:
-			tried.room.worst, tried.room.found, tried.n = selection.AtLimit, false, before
-			continue
-		case err != nil:
-			full := tried.room.found
-			if lastResort || evicted == nil && tried.n == before && !full {
-				return selection.Pick[*Target]{}, orFull(err, full)
-			}
-			lastResort, tried.n = true, before // an evicted endpoint is better than none
-			if before == 0 {
-				// So is one that has just refused another request. A request that was refused
-				// there does not try a second such endpoint.
-				tried.room.worst, tried.room.found = selection.RefusedLately, false
-			}
-			continue
-		case !lastResort && !b.Usable(e.ID):
-			lastResort = tried.note(e.ID)
-			continue
-		}
-		p, err := b.Take(e.ID, r.Now)
-		if err == nil {
-			return p, nil
-		}
-		if tried.note(e.ID) { // the endpoint has just left the range
-			return selection.Pick[*Target]{}, err
-		}
-	}
-}
-
-// orFull returns errFull if endpoints without room are the reason, else err.
-func orFull(err error, full bool) error {
-	if full {
-		return errFull
-	}
-	return err
-}
-
-var errFull = fmt.Errorf("routing: %w", selection.ErrFull)
-
-// pickPreferred takes the first of the preferred endpoints that was not tried; those that
-// are not evicted and have room come first.
-func pickPreferred(b *selection.Balancer[*Target], now selection.Instant, tried *Tried, preferred []string) (p selection.Pick[*Target], ok bool) {
-	for _, lastResort := range []bool{false, true} {
-		for _, id := range preferred {
-			usable := b.Usable(id) && b.Room(id, now) == selection.HasRoom
-			if slices.Contains(tried.ids[:tried.n], id) || usable == lastResort {
-				continue
-			}
-			if p, err := b.Take(id, now); err == nil {
-				return p, true
-			}
-		}
-	}
-	return selection.Pick[*Target]{}, false
+	tried.ordering = ordering{choice: c, request: strategy.Request{Key: key, Now: now}}
+	return s.Endpoints.PickBy(now, &tried.exclusion, &tried.ordering)
 }
 
 const noteFull = "full"
@@ -202,9 +124,10 @@ func (s *Service) explain(key string, now selection.Instant) api.Decision {
 		d, err := s.Endpoints.Explain(now, nil)
 		return s.balancerDecision(c, d, err)
 	}
+	stats := s.Endpoints.Stats(now)
 	var out []string
-	for _, st := range s.Endpoints.Stats(now) {
-		if !s.Endpoints.Usable(st.ID) || s.Endpoints.Room(st.ID, now) != selection.HasRoom {
+	for _, st := range stats {
+		if !st.Usable {
 			out = append(out, st.ID)
 		}
 	}
@@ -212,14 +135,7 @@ func (s *Service) explain(key string, now selection.Instant) api.Decision {
 	if d.Err != nil && len(out) > 0 { // as in Pick: an evicted endpoint is better than none
 		d = c.strategy.Explain(strategy.Request{Key: key, Now: now})
 	}
-	return s.strategyDecision(c, d, judged{out, now})
-}
-
-// judged are the endpoints that a strategy skipped or used as a last resort, and the time
-// of the pick.
-type judged struct {
-	out []string
-	at  selection.Instant
+	return s.strategyDecision(c, d, stats)
 }
 
 // PickExplained is Pick with an explanation. It allocates, so it is only for debugging.
@@ -244,17 +160,10 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 		return p, of, err
 	}
 	var last strategy.Decision
-	before := tried.n
-	p, err := c.pickWith(s.Endpoints, strategy.Request{Key: key, Now: now}, tried, func(r strategy.Request) (*strategy.Endpoint, error) {
-		last = c.strategy.PickExplained(r)
-		return last.Winner, last.Err
-	})
-	out := slices.Clone(tried.ids[before:tried.n])
-	tried.forget(before)
-	if evicted := c.evicted.Load(); evicted != nil {
-		out = append(out, *evicted...)
-	}
-	d := s.strategyDecision(c, last, judged{out, now})
+	stats := s.Endpoints.Stats(now)
+	tried.ordering = ordering{choice: c, request: strategy.Request{Key: key, Now: now}, decision: &last}
+	p, err := s.Endpoints.PickBy(now, &tried.exclusion, &tried.ordering)
+	d := s.strategyDecision(c, last, stats)
 	if err == nil && last.Winner == nil {
 		d.Winner = p.Value().Node
 		d.Reason = "nothing was measured yet that could be used (" + d.Reason + "); the balancer picked"
@@ -262,8 +171,8 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 	return p, d, err
 }
 
-// strategyDecision converts a strategy's decision into a Decision.
-func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) api.Decision {
+// strategyDecision converts a strategy's decision into a Decision. stats are those before the pick.
+func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selection.EndpointStats) api.Decision {
 	targets := s.Route().Range
 	of := api.Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []api.Candidate{}, Range: len(targets)}
 	if c.UsesKey() {
@@ -278,11 +187,13 @@ func (s *Service) strategyDecision(c *Choice, d strategy.Decision, over judged) 
 		of.Winner = d.Winner.Node
 	}
 	for _, each := range d.Candidates {
+		i := slices.IndexFunc(stats, func(st selection.EndpointStats) bool { return st.ID == each.ID })
 		switch {
-		case d.Winner != nil && d.Winner.ID == each.ID && s.Endpoints.Usable(each.ID): // full now, because of this request
-		case s.Endpoints.Room(each.ID, over.at) != selection.HasRoom:
+		case i < 0 || stats[i].Usable:
+		case d.Winner != nil && d.Winner.ID == each.ID && stats[i].State == selection.Active: // full, and chosen
+		case stats[i].Full:
 			each.Note = noteFull
-		case slices.Contains(over.out, each.ID):
+		default:
 			each.Note = "evicted for its failures"
 		}
 		of.Candidates = append(of.Candidates, api.Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})

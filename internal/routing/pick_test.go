@@ -24,12 +24,12 @@ const second = selection.Instant(time.Second)
 // a time of its own.
 type picking struct {
 	*routing.Service
-	t     *testing.T
+	t     testing.TB
 	now   selection.Instant
 	stale []string
 }
 
-func newPicking(t *testing.T, n int, text string) *picking {
+func newPicking(t testing.TB, n int, text string) *picking {
 	t.Helper()
 	service, err := routing.NewService("echo", selection.DefaultConfig())
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *picking) evict(node string) {
 		}
 	}
 	end(node+".1", 4, selection.Failure)
-	if p.Endpoints.Usable(node + ".1") {
+	if p.Endpoints.Usable(node+".1", p.now) {
 		p.t.Fatalf("%s is not evicted", node)
 	}
 }
@@ -509,5 +509,21 @@ func TestAServiceThatGetsNoRequestTakesLittleMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / services; each > bound { // more than it keeps
 		t.Errorf("%d bytes for a service with one worker, want at most %d", each, bound)
+	}
+}
+
+func TestAPickByAStrategyAllocatesNothing(t *testing.T) {
+	for _, text := range []string{"stable", "slots", "ordered;preferred=w03"} {
+		p := newPicking(t, 20, text)
+		tried := &routing.Tried{}
+		if n := testing.AllocsPerRun(100, func() {
+			pick, err := p.Pick("alice", p.now, tried)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Endpoints.Done(pick, p.now, selection.Result{Outcome: selection.Success})
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", text, n)
+		}
 	}
 }

@@ -151,7 +151,6 @@ func (s *Service) SetChoice(c *Choice) error {
 // requests. It must be called every 250 ms.
 func (s *Service) Refresh(now selection.Instant) {
 	s.Endpoints.Refresh(now)
-	s.Choice().refresh(s.Endpoints, now)
 	route := s.Route()
 	endpoints := len(route.Range)
 	if !route.Affine() {

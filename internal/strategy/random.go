@@ -29,7 +29,7 @@ func (*uniform) describe() (rule, measure string) {
 func (u *uniform) pick(r Request, d *Decision) (*Endpoint, error) {
 	list := *u.table.Load()
 	usable := len(list)
-	if len(r.Excluded) > 0 || r.Full != nil || d != nil {
+	if len(r.Excluded) > 0 || r.Balancer != nil || d != nil {
 		usable = 0
 		for _, e := range list {
 			excluded := r.excludes(e)

@@ -284,9 +284,9 @@ type Request struct {
 	// Excluded are sets of endpoint IDs that must not be picked, such as those that this
 	// request has tried and those that are draining. The sets are combined.
 	Excluded [][]string
-	// Full reports whether an endpoint cannot take another request. Full endpoints are
-	// passed over like excluded ones. It must not block. Default nil: none is full.
-	Full interface{ Full(*Endpoint) bool }
+	// Balancer excludes endpoints by their ID as well, such as those that are evicted or full: a
+	// strategy only orders those that are left. It must not block. Default nil: it excludes none.
+	Balancer interface{ Excludes(id string) bool }
 }
 
 func (r *Request) excludes(e *Endpoint) bool {
@@ -295,7 +295,7 @@ func (r *Request) excludes(e *Endpoint) bool {
 			return true
 		}
 	}
-	return r.Full != nil && r.Full.Full(e)
+	return r.Balancer != nil && r.Balancer.Excludes(e.ID)
 }
 
 // Decision describes how a pick would be made, for operators.

@@ -314,7 +314,7 @@ func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick[
 		return selection.Pick[*routing.Target]{}, cookieGone
 	}
 	endpoints := t.service.Endpoints
-	if !endpoints.Usable(target.ID) || endpoints.Room(target.ID, now) != selection.HasRoom {
+	if !endpoints.Usable(target.ID, now) {
 		return selection.Pick[*routing.Target]{}, cookieUnusable
 	}
 	pick, err := endpoints.Take(target.ID, now)

@@ -207,7 +207,7 @@ func TestASessionLeavesAWorkerThatFailsAndOneThatIsEvicted(t *testing.T) {
 		}
 		x.Endpoints.Done(pick, x.now(), selection.Result{Outcome: selection.Failure})
 	}
-	if x.Endpoints.Usable("w2.1") {
+	if x.Endpoints.Usable("w2.1", x.now()) {
 		t.Fatal("the worker is not evicted: this test shows nothing")
 	}
 	if node, next, _ := x.visit("GET", "sid="+sid); node == "w2" || next == "" || x.event("endpoint_unusable") != 1 {
