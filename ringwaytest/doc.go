@@ -21,9 +21,10 @@
 //   - Call New in the bubble. The fleet ends by Cleanup of the test, with the members that it runs.
 //     Your program ends its own members before that.
 //   - An id may be used again after Stop or Kill: the member then starts at another address.
-//   - Time passes only while all goroutines of the bubble wait. A socket of the operating system
-//     does not count as waiting, so the program under test must use the network of its member, as a
-//     router does, and a server the listener of Advertiser.
+//   - Time passes only while all goroutines of the bubble wait: a loop that sends requests until
+//     something happens has to sleep. A socket of the operating system does not count as waiting,
+//     so the program under test must use the network of its member, as a router does, and a server
+//     the listener of Advertiser.
 //   - Relays are routers with the settings of a program that sets none. What only the binary has,
 //     such as its addresses for clients and its admin API, is not here.
 //   - The order of events varies from run to run, as in a real network: assert what must hold after

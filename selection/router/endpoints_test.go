@@ -2,174 +2,214 @@ package router_test
 
 import (
 	"context"
-	"net"
+	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/fleet"
-	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/ringwaytest"
 	"github.com/ringway/ringway/selection"
 	"github.com/ringway/ringway/selection/router"
 )
 
-// offer is a program that offers echo.
-type offer struct {
-	*advertise.Advertiser
-	leave func()
+// inMemory is a fleet without sockets, for what needs no binary.
+type inMemory struct {
+	*ringwaytest.Fleet
+	t *testing.T
 }
 
-// offer starts one with its own gossip, behind a relay.
-func (c *cluster) offer(id, address string) offer {
-	c.t.Helper()
-	cfg := advertise.AdvertiserConfig{
-		Cluster: "shop", Environment: "dev", ID: id, BindAddr: "127.0.0.1:0", DrainDelay: time.Millisecond,
-		Services: []advertise.Service{{Name: "echo", Address: address}},
-	}
-	for _, r := range c.Relays() {
-		cfg.Seeds = append(cfg.Seeds, r.GossipAddr())
-	}
-	a, err := advertise.NewAdvertiser(cfg)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
+func bubble(t *testing.T, test func(t *testing.T, f inMemory)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, inMemory{ringwaytest.New(t), t}) })
+}
+
+// run runs a program until stop or the end of the test.
+func (f inMemory) run(program func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	leave := sync.OnceFunc(func() {
-		stop()
+	go func() { done <- program(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-done; err != nil {
-			c.t.Error(err)
+			f.t.Error(err)
 		}
 	})
-	c.t.Cleanup(leave)
-	return offer{a, leave}
+	f.t.Cleanup(stop)
+	return stop
 }
 
-// following waits only for the channels of Endpoints: without the event the test fails.
-type following struct {
-	t  *testing.T
-	of *running
-}
-
-func (f following) until(what string, want ...string) {
+// router starts a router with some role.
+func (f inMemory) router(id string, role identity.Role, cfg router.Config) *router.Router {
 	f.t.Helper()
-	end := time.After(waitTime)
-	for {
-		endpoints, changed := f.of.Endpoints("echo")
-		var ids []string
-		for _, e := range endpoints {
-			ids = append(ids, e.NodeID+"@"+e.Address)
-		}
-		if slices.Sort(ids); slices.Equal(ids, want) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-end:
-			f.t.Fatalf("after %s no change follows: %v, want %v", what, ids, want)
-		}
+	member := f.Member(id, role)
+	if cfg.PickOnly {
+		member.ForwardAddr = ""
 	}
-}
-
-func TestEndpointsFollowAJoinADrainAndALeave(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, fleet.Config{Insecure: true})
-	c.relay("relay-1", nil)
-	r := c.router("relay-2", nil)
-	f := following{t, r}
-	_, appears := r.Endpoints("echo")
-	a, b := c.offer("echo-a", "127.0.0.1:1"), c.offer("echo-b", "127.0.0.1:2")
-	<-appears
-	f.until("two joins", "echo-a@127.0.0.1:1", "echo-b@127.0.0.1:2")
-	if err := b.Set(advertise.Service{Name: "echo", Address: "127.0.0.1:3"}); err != nil {
-		t.Fatal(err)
+	var err error
+	if cfg.Node, err = membership.New(member); err != nil {
+		f.t.Fatal(err)
 	}
-	f.until("another address", "echo-a@127.0.0.1:1", "echo-b@127.0.0.1:3")
-	a.Drain()
-	f.until("a drain", "echo-b@127.0.0.1:3")
-	b.leave()
-	f.until("a leave")
-}
-
-// silent is an address at which connections are counted.
-func silent(t *testing.T) (address string, accepted *atomic.Int64) {
-	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	r, err := router.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	accepted, done := new(atomic.Int64), make(chan struct{})
+	f.run(r.Run)
+	return r
+}
+
+// offer is a program that offers echo, and only counts the connections to it.
+type offer struct {
+	*advertise.Advertiser
+	service     advertise.Service
+	leave       func()
+	connections atomic.Int64
+}
+
+func (f inMemory) offer(id string) *offer {
+	f.t.Helper()
+	cfg, socket := f.Advertiser(id, "echo")
+	cfg.DrainDelay = time.Millisecond
+	o := &offer{service: cfg.Services[0]}
+	var err error
+	if o.Advertiser, err = advertise.NewAdvertiser(cfg); err != nil {
+		f.t.Fatal(err)
+	}
 	go func() {
-		defer close(done)
-		for {
-			conn, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
+		for conn, err := socket.Accept(); err == nil; conn, err = socket.Accept() { // until the fleet ends
+			o.connections.Add(1)
 			_ = conn.Close()
 		}
 	}()
-	t.Cleanup(func() { _ = socket.Close(); <-done })
-	return socket.Addr().String(), accepted
+	o.leave = f.run(o.Run)
+	return o
+}
+
+func TestEndpointsFollowAJoinADrainAndALeave(t *testing.T) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		f.StartRelay("relay-1")
+		r := f.router("relay-2", identity.RoleRelay, router.Config{})
+		_, appears := r.Endpoints("echo")
+		a, b := f.offer("echo-a"), f.offer("echo-b")
+		<-appears
+		until := func(want ...string) {
+			t.Helper()
+			follow(t, r, func(ids []string) bool { return slices.Equal(ids, want) })
+		}
+		until("echo-a", "echo-b")
+		b.service.Address = strings.TrimSuffix(b.service.Address, "8080") + "8081"
+		if err := b.Set(b.service); err != nil {
+			t.Fatal(err)
+		}
+		follow(t, r, func([]string) bool {
+			endpoints, _ := r.Endpoints("echo")
+			return slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.Address == b.service.Address })
+		})
+		a.Drain()
+		until("echo-b")
+		b.leave()
+		until()
+	})
 }
 
 func TestARouterThatOnlyPicksConnectsToNoWorker(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, fleet.Config{Insecure: true})
-	c.relay("relay-1", func(s *relay.Settings) { s.Role = identity.RoleGate })
-	all, accepted := make([]string, 3), make([]*atomic.Int64, 3)
-	for i := range all {
-		var address string
-		address, accepted[i] = silent(t)
-		name := "echo-" + strconv.Itoa(i)
-		c.offer(name, address)
-		all[i] = name + "@" + address
-	}
-	only := func(pickOnly bool) func(*membership.Config, *router.Config) {
-		return func(m *membership.Config, cfg *router.Config) { m.ForwardAddr, cfg.PickOnly = "", pickOnly }
-	}
-	r := c.router("relay-2", only(true))
-	if err := r.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	following{t, r}.until("three joins", all...)
-	picked := map[string]bool{}
-	for len(picked) < len(all) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		f.router("gate-1", identity.RoleGate, router.Config{})
+		offers := []*offer{f.offer("echo-0"), f.offer("echo-1"), f.offer("echo-2")}
+		all := func(ids []string) bool { return len(ids) == len(offers) }
+		connected := func(o *offer) bool { return o.connections.Load() > 0 }
+		r := f.router("relay-2", identity.RoleRelay, router.Config{PickOnly: true})
+		if err := r.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		follow(t, r, all)
+		picked := map[string]bool{}
+		for len(picked) < len(offers) {
+			pick, err := r.Pick(t.Context(), "echo", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			picked[pick.Address()] = true
+			pick.Done(selection.Success)
+			time.Sleep(time.Millisecond) // otherwise no time passes
+		}
+		req, _ := http.NewRequest(http.MethodGet, "http://echo/", http.NoBody)
+		if _, err := r.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "PickOnly") {
+			t.Error(err)
+		}
+		if slices.ContainsFunc(offers, connected) {
+			t.Error("it has connected to a worker")
+		}
+		// The same program without the setting connects to each before it is ready.
+		with := f.router("relay-3", identity.RoleRelay, router.Config{})
+		follow(t, with, all)
+		if err := with.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for i, o := range offers {
+			if !connected(o) {
+				t.Errorf("without the setting a router does not connect to echo-%d either", i)
+			}
+		}
+	})
+}
+
+func TestAPickMovesToANamedWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		r := f.StartRelay("relay-1")
+		for _, id := range []string{"echo-0", "echo-1", "echo-2"} {
+			f.StartWorker(id, http.NotFoundHandler(), "echo")
+		}
+		f.Settle()
 		pick, err := r.Pick(t.Context(), "echo", "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		picked[pick.Address()] = true
-		pick.Done(selection.Success)
-	}
-	req, _ := http.NewRequest(http.MethodGet, "http://echo/", http.NoBody)
-	if _, err := r.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "PickOnly") {
-		t.Error(err)
-	}
-	for i, n := range accepted {
-		if got := n.Load(); got > 0 {
-			t.Errorf("%s has taken %d connections", all[i], got)
+		for _, worker := range []string{"echo-0", "echo-2", "echo-1", "echo-0"} {
+			if pick, err = pick.NextAt(worker, selection.Cancelled); err != nil {
+				t.Fatal(err)
+			}
+			if got := pick.Endpoint().NodeID; got != worker {
+				t.Errorf("a pick at %s is at %s", worker, got)
+			}
 		}
-	}
-	// The same program without the setting connects to each before it is ready.
-	with := c.router("relay-3", only(false))
-	following{t, with}.until("a join", all...)
-	if err := with.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(waitTime); slices.ContainsFunc(accepted, func(n *atomic.Int64) bool { return n.Load() == 0 }); time.Sleep(time.Millisecond) { // polls a count
-		if time.Now().After(end) {
-			t.Fatal("without the setting a router does not connect either")
+		if _, err := pick.NextAt("echo-3", selection.Success); !errors.Is(err, selection.ErrNoEndpoint) {
+			t.Errorf("a worker that does not exist: %v", err)
 		}
-	}
+	})
+}
+
+func TestAnObserverUsesSomeWorkersAndAllWhereTheKeyDecides(t *testing.T) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		f.StartRelay("relay-1")
+		for _, id := range []string{"echo-0", "echo-1", "echo-2", "echo-3", "echo-4"} {
+			f.StartWorker(id, http.NotFoundHandler(), "echo")
+		}
+		some := f.router("caller-1", identity.RoleObserver, router.Config{Endpoints: 2, PickOnly: true})
+		all := f.router("caller-2", identity.RoleObserver, router.Config{
+			Endpoints: 2, PickOnly: true, Strategies: map[string]string{"echo": "stable"},
+		})
+		f.Settle()
+		follow(t, all, func(ids []string) bool { return len(ids) == 5 })
+		var used []string
+		follow(t, some, func(ids []string) bool { used = ids; return len(ids) == 2 })
+		for range 200 {
+			pick, err := some.Pick(t.Context(), "echo", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id := pick.Endpoint().NodeID; !slices.Contains(used, id) {
+				t.Errorf("a pick of %s, not of %v", id, used)
+			}
+			pick.Done(selection.Success)
+		}
+	})
 }

@@ -55,30 +55,6 @@ func TestAPickIsAnEndpointThatWorksAndNextIsAnother(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-func TestAPickMovesToANamedWorker(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t, fleet.Config{Insecure: true})
-	c.relay("relay-1", nil)
-	c.workers("echo", &moody{name: "echo-0"}, &moody{name: "echo-1"}, &moody{name: "echo-2"})
-	r := c.router("relay-2", nil)
-	c.knows(r, "echo", "echo-0", "echo-1", "echo-2")
-	pick, err := r.Pick(t.Context(), "echo", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, worker := range []string{"echo-0", "echo-2", "echo-1", "echo-0"} {
-		if pick, err = pick.NextAt(worker, selection.Cancelled); err != nil {
-			t.Fatal(err)
-		}
-		if got := pick.Endpoint().NodeID; got != worker {
-			t.Errorf("a pick at %s is at %s", worker, got)
-		}
-	}
-	if _, err := pick.NextAt("echo-3", selection.Success); !errors.Is(err, selection.ErrNoEndpoint) {
-		t.Errorf("a worker that does not exist: %v", err)
-	}
-}
-
 func TestAnEndpointThatFailsIsPickedRarelyAndComesBack(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fleet.Config{Insecure: true})
