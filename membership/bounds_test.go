@@ -25,7 +25,7 @@ import (
 // boot is memberlist's message about another boot of a member.
 func (m *guarded) boot(t testing.TB, epoch uint64, incarnation uint32) []byte {
 	return m.alive(t, func(d *metadata, a *aliveMessage) {
-		d.Epoch, a.Node, a.Incarnation = epoch, instanceName(m.cfg.ID, epoch), incarnation
+		d.Epoch, a.Node, a.Incarnation = epoch, instanceName(m.who.Node, epoch), incarnation
 	})
 }
 
@@ -37,7 +37,7 @@ func (m *guarded) deaths(t testing.TB) (ended []doubtMessage) {
 			continue
 		}
 		var d doubtMessage
-		if err := m.decode(message[1:], &d); err != nil {
+		if err := decodeMessage(message[1:], &d); err != nil {
 			t.Fatal(err)
 		}
 		ended = append(ended, d)
@@ -46,7 +46,7 @@ func (m *guarded) deaths(t testing.TB) (ended []doubtMessage) {
 }
 
 func (m *guarded) unprovenAs(kind string) int {
-	return int(testutil.ToFloat64(m.metrics.unproven.WithLabelValues(kind)))
+	return int(testutil.ToFloat64(m.cfg.unproven.WithLabelValues(kind)))
 }
 
 // The reference keeps the boots in a plain list.
@@ -219,48 +219,15 @@ func TestAnAddressThatAMemberLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-func TestMembersAreCountedByNodeWhereTheyAreProven(t *testing.T) {
-	w := newWire(t)
-	proven := w.member("to", nil).proofs
-	for _, c := range []struct {
-		proofs *proofs
-		living []string
-		name   string
-		full   bool
-	}{
-		{nil, []string{"a.1", "b.1"}, "c.1", false},
-		{nil, []string{"a.1", "a.2", "b.1"}, "a.3", true}, // each may be another process
-		{nil, []string{"a.1", "a.2", "b.1"}, "a.2", false},
-		{proven, []string{"a.1", "a.2", "b.1"}, "c.1", false},
-		{proven, []string{"a.1", "b.1", "c.1"}, "d.1", true},
-		{proven, []string{"a.1", "b.1", "c.1"}, "a.2", false},
-		{proven, []string{"a.1", "b.1", "c.1"}, "c.1", false},
-	} {
-		d := &delegate{proofs: c.proofs, limit: 3, living: make(map[string]struct{}), nodes: make(map[string]int)}
-		for _, name := range append(c.living, c.living...) {
-			d.alive(name, true)
-		}
-		if got := d.full(c.name); got != c.full {
-			t.Errorf("%s next to %v, proven %v: full %v", c.name, c.living, c.proofs != nil, got)
-		}
-		for _, name := range append(c.living, c.living...) {
-			d.alive(name, false)
-		}
-		if len(d.living)+len(d.nodes) > 0 {
-			t.Errorf("left over: %v, %v", d.living, d.nodes)
-		}
-	}
-}
-
 func TestHandshakesOfOneCertificateTakeNoSessionOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
-		to := w.member("to", func(c *Config) { c.MaxMembers = 10 })
+		to := w.member("to", func(s *setup) { s.maxMembers = 10 })
 		thief, honest := w.member("thief", nil), w.member("honest", nil)
-		key := identity.KeyID(thief.cfg.Identity.Chain()[0])
+		key := identity.KeyID(thief.cfg.source.Chain()[0])
 		for n := range uint64(100) {
 			time.Sleep(time.Second)
-			if _, err := to.certified(thief.cfg.Identity.Chain(), thief.epoch+n, 1); err != nil {
+			if err := to.certified(thief.cfg.source.Chain(), thief.epoch+n, 1); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
@@ -287,7 +254,7 @@ func TestHandshakesOfOneCertificateTakeNoSessionOfAnother(t *testing.T) {
 }
 
 func TestNoticesOfOneNodeTakeNoPlaceOfAnother(t *testing.T) {
-	to := newWire(t).member("to", func(c *Config) { c.MaxMembers = 10 })
+	to := newWire(t).member("to", func(s *setup) { s.maxMembers = 10 })
 	for epoch := range uint64(100) {
 		to.recordLeave("thief", epoch)
 	}
@@ -314,12 +281,12 @@ func TestAnswersAreNoLongerThanTheirQuestionPaysFor(t *testing.T) {
 	var keys [][]byte
 	for i := range 8 {
 		m := w.member(fmt.Sprint("m", i), nil)
-		if _, err := to.proofs.learn(m.cfg.Identity.Chain()); err != nil {
+		if _, err := to.proofs.learn(m.cfg.source.Chain()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, m := range w.guards {
-		key := identity.KeyID(m.cfg.Identity.Chain()[0])
+		key := identity.KeyID(m.cfg.source.Chain()[0])
 		keys = append(keys, key[:])
 	}
 	keys = append(keys, make([]byte, 8), []byte("unknown!"))
@@ -351,7 +318,7 @@ func TestAnswersAreNoLongerThanTheirQuestionPaysFor(t *testing.T) {
 func TestAQuestionPaysForItsAnswers(t *testing.T) {
 	w := newWire(t)
 	to := w.member("to", nil)
-	answer := to.sizeOf(answerOverhead + len(appendChain(nil, to.cfg.Identity.Chain())))
+	answer := to.sizeOf(answerOverhead + len(appendChain(nil, to.cfg.source.Chain())))
 	for _, asked := range []int{1, 2, 7, 40} {
 		keys := 0
 		for _, q := range to.padded(bytes.Repeat([]byte("certkey1nonce678"), asked)) {
@@ -380,10 +347,10 @@ func TestAJoinerGetsAllCertificatesAtTheFirstQuestion(t *testing.T) {
 		const members = 1000
 		for i := range members {
 			m := w.member(fmt.Sprint("m", i), nil)
-			if _, err := seed.proofs.learn(m.cfg.Identity.Chain()); err != nil {
+			if _, err := seed.proofs.learn(m.cfg.source.Chain()); err != nil {
 				t.Fatal(err)
 			}
-			joiner.request(identity.KeyID(m.cfg.Identity.Chain()[0]), requestSource{from: seed.addr})
+			joiner.request(identity.KeyID(m.cfg.source.Chain()[0]), requestSource{from: seed.addr})
 		}
 		rounds := 0
 		for ; len(joiner.requested) > 0 && rounds < 100; rounds++ {
@@ -411,7 +378,7 @@ func TestAQuestionThatIsTooShortGetsOneAnswerASecond(t *testing.T) {
 		member, to := w.member("member", nil), w.member("to", nil)
 		w.acquainted(member, to)
 		to.receive(member.wrapped(t, member.alive(t, nil), to.addr), member.addr) // proves its address
-		key := identity.KeyID(to.cfg.Identity.Chain()[0])
+		key := identity.KeyID(to.cfg.source.Chain()[0])
 		short := append(key[:], "nonce678"...)
 		for _, from := range []string{member.addr, "10.6.6.6:666"} {
 			for second := range 3 {
@@ -543,14 +510,14 @@ func received(passed []byte) (states []pushPullState, err error) {
 // full makes the metadata of a member as long as it may be.
 func full(d *metadata, _ *aliveMessage) {
 	d.Version = "1"
-	body, _ := d.encode(MaxSignature)
-	d.Version = strings.Repeat("1", memberlist.MetaMaxSize-MaxSignature-len(body)-2)
+	body, _ := d.encode(maxSignature)
+	d.Version = strings.Repeat("1", memberlist.MetaMaxSize-maxSignature-len(body)-2)
 }
 
 func (m *guarded) fullState(t testing.TB) pushPullState {
 	t.Helper()
 	var a aliveMessage
-	if err := m.decode(m.alive(t, full)[1:], &a); err != nil {
+	if err := decodeMessage(m.alive(t, full)[1:], &a); err != nil {
 		t.Fatal(err)
 	}
 	return pushPullState{Name: a.Node, Addr: a.Addr, Port: a.Port, Meta: a.Meta, Incarnation: 1, Vsn: a.Vsn}
@@ -561,13 +528,13 @@ func (m *guarded) fullState(t testing.TB) pushPullState {
 func TestAnExchangeOfTheLargestFleetPasses(t *testing.T) {
 	w := newWire(t)
 	const members = 1500 // more than the least M
-	by, to := w.member("by", nil), w.member("to", func(c *Config) { c.MaxMembers = members })
+	by, to := w.member("by", nil), w.member("to", func(s *setup) { s.maxMembers = members })
 	w.acquainted(by, to)
 	var states, living []pushPullState
 	for i := range members {
 		m := w.member(fmt.Sprintf("m%d", i), nil)
 		m.addr = fmt.Sprintf("10.1.%d.%d:7400", i/256, i%256)
-		if _, err := to.proofs.learn(m.cfg.Identity.Chain()); err != nil {
+		if _, err := to.proofs.learn(m.cfg.source.Chain()); err != nil {
 			t.Fatal(err)
 		}
 		s := m.fullState(t)
@@ -583,7 +550,7 @@ func TestAnExchangeOfTheLargestFleetPasses(t *testing.T) {
 	if want := exchanged(t, to.header, living...); err != nil || !bytes.Equal(passed, want) {
 		t.Errorf("%d bytes, want %d: %v", len(passed), len(want), err)
 	}
-	if n := testutil.CollectAndCount(to.metrics.dropped); n == 0 || to.dropped(dropTooMany)+to.dropped(dropUnproven)+to.dropped(dropMetadata) > 0 {
+	if n := testutil.CollectAndCount(to.cfg.dropped); n == 0 || to.dropped(dropTooMany)+to.dropped(dropUnproven)+to.dropped(dropMetadata) > 0 {
 		t.Error("states of an honest member are dropped")
 	}
 }
@@ -671,7 +638,7 @@ func FuzzQuestion(f *testing.F) {
 	a, to := w.member("a", nil), w.member("to", nil)
 	w.acquainted(a, to)
 	for _, m := range []*guarded{a, to} {
-		key := identity.KeyID(m.cfg.Identity.Chain()[0])
+		key := identity.KeyID(m.cfg.source.Chain()[0])
 		f.Add(bytes.Repeat(append(key[:], "nonce678"...), 40))
 		f.Add(bytes.Join(to.padded(append(key[:], "nonce678"...)), nil))
 	}

@@ -1,20 +1,15 @@
 package membership
 
 import (
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
-
-	"github.com/ringway/ringway/membership/identity"
 )
 
 // delegate implements all delegate interfaces of memberlist. It is a separate type so that
@@ -26,7 +21,7 @@ type delegate struct {
 	self       string // instance name
 	label      hello
 	meta       atomic.Pointer[[]byte] // replaced when the certificate changes
-	proofs     *proofs                // nil without certificates
+	guard      *guard                 // nil without certificates
 	mailbox    *mailbox
 	broadcasts *queue
 	topics     map[byte]func([]byte) // written before start
@@ -92,9 +87,8 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 		d.reportFull()
 		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
-	if d.proofs != nil {
-		_, err := d.proofs.prove(announced{name: n.Name, addr: addrOf(n), metadata: n.Meta})
-		return err
+	if d.guard != nil {
+		return d.guard.prove(n.Name, addrOf(n), n.Meta)
 	}
 	m, err := decodeMetadata(n.Meta)
 	switch {
@@ -120,7 +114,7 @@ func (d *delegate) full(instance string) bool {
 	if _, known := d.living[instance]; known {
 		return false
 	}
-	if d.proofs == nil {
+	if d.guard == nil {
 		return len(d.living) >= d.limit
 	}
 	return d.nodes[nodeOf(instance)] == 0 && len(d.nodes) >= d.limit
@@ -162,8 +156,8 @@ func (d *delegate) alive(instance string, alive bool) {
 			d.metrics.full.Set(0)
 		}
 	}
-	if d.proofs != nil {
-		d.proofs.recordGone(instance, !alive)
+	if d.guard != nil {
+		d.guard.recordGone(instance, !alive)
 	}
 }
 
@@ -262,146 +256,3 @@ func (b *mailbox) take() []event {
 	b.order = b.order[:0]
 	return out
 }
-
-// metadataFormat is the first number of the metadata array. It changes only if a field changes
-// its meaning; new fields are appended under the same number.
-const metadataFormat = 1
-
-// metadata is the data that memberlist carries about each node, at most 512 bytes. It is encoded
-// as an array: the order of the fields is the wire format. Append fields, never insert.
-type metadata struct {
-	Format      int
-	Cluster     string
-	Environment string
-	ID          string
-	Epoch       uint64
-	Role        string
-	Datacenter  string
-	Region      string
-	ForwardAddr string
-	AdminAddr   string
-	Version     string
-	// AdvertiseSequence is the newest sequence of the node's advertisement.
-	AdvertiseSequence uint64
-	// GossipAddr is the node's gossip address, so that the signature covers it. Releases
-	// that do not sign leave it empty.
-	GossipAddr string
-	// Draining is left out while it is false, so that the bytes are those of earlier releases.
-	Draining bool `codec:"Draining" json:",omitempty"`
-	// Incarnation is that under which the metadata is gossiped, so that the signature covers
-	// it (see incarnation.go). It is encoded with a fixed size, and left out without certificates.
-	Incarnation uint32 `codec:"Incarnation" json:",omitempty"`
-}
-
-func msgpack() *codec.MsgpackHandle {
-	h := &codec.MsgpackHandle{WriteExt: true}
-	h.StructToArray = true
-	h.MaxInitLen = 64 // every field is shorter; a hostile length allocates no more than this
-	return h
-}
-
-// encode returns the wire form, or an error with the longest field if the metadata and a
-// signature of the given size exceed the limit.
-func (m metadata) encode(signature int) ([]byte, error) {
-	var buf []byte
-	incarnation := m.Incarnation
-	m.Incarnation = 0
-	if err := codec.NewEncoderBytes(&buf, msgpack()).Encode(&m); err != nil {
-		return nil, fmt.Errorf("encode node metadata: %w", err)
-	}
-	buf = buf[:len(buf)-1] // the incarnation, one byte
-	switch {
-	case incarnation != 0:
-		buf = binary.BigEndian.AppendUint32(append(buf, 0xce), incarnation)
-	case m.Draining: // the first byte is the number of fields
-		buf[0]--
-	default:
-		buf = buf[:len(buf)-1]
-		buf[0] -= 2
-	}
-	if limit := memberlist.MetaMaxSize - signature; len(buf) > limit {
-		name, value := m.longest()
-		return nil, fmt.Errorf("node metadata is %d bytes, %d are allowed: shorten %s (%d bytes, %.20q…)",
-			len(buf), limit, name, len(value), value)
-	}
-	return buf, nil
-}
-
-func (m metadata) longest() (name, value string) {
-	for _, f := range []struct{ name, value string }{
-		{"cluster", m.Cluster}, {"environment", m.Environment}, {"id", m.ID},
-		{"datacenter", m.Datacenter}, {"region", m.Region}, {"version", m.Version},
-		{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr},
-	} {
-		if len(f.value) > len(value) {
-			name, value = f.name, f.value
-		}
-	}
-	return name, value
-}
-
-// decodeMetadata decodes untrusted bytes.
-func decodeMetadata(b []byte) (metadata, error) {
-	var m metadata
-	if len(b) > memberlist.MetaMaxSize {
-		return m, fmt.Errorf("node metadata is %d bytes, %d are allowed", len(b), memberlist.MetaMaxSize)
-	}
-	if err := codec.NewDecoderBytes(b, msgpack()).Decode(&m); err != nil {
-		return metadata{}, fmt.Errorf("decode node metadata: %w", err)
-	}
-	if m.Format != metadataFormat {
-		return metadata{}, fmt.Errorf("node metadata has format %d, this build reads %d", m.Format, metadataFormat)
-	}
-	if err := identity.CheckName(m.ID); err != nil {
-		return metadata{}, fmt.Errorf("node metadata: id %w", err)
-	}
-	if !identity.Role(m.Role).Member() {
-		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker, observer", m.Role)
-	}
-	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
-		if f.value == "" {
-			continue
-		}
-		if err := identity.CheckName(f.value); err != nil {
-			return metadata{}, fmt.Errorf("node metadata: %s %w", f.name, err)
-		}
-	}
-	for _, f := range []struct{ name, value string }{{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr}, {"gossip address", m.GossipAddr}} {
-		if f.value != "" && !validAddr(f.value) {
-			return metadata{}, fmt.Errorf("node metadata: %s %.80q is not host:port", f.name, f.value)
-		}
-	}
-	if !printable(m.Version) {
-		return metadata{}, fmt.Errorf("node metadata: version %.80q has characters that cannot be printed", m.Version)
-	}
-	return m, nil
-}
-
-func (m metadata) member(gossipAddr string) Member {
-	return Member{
-		ID: m.ID, Epoch: m.Epoch, Role: identity.Role(m.Role),
-		Cluster: m.Cluster, Environment: m.Environment,
-		Datacenter: m.Datacenter, Region: m.Region,
-		GossipAddr: gossipAddr, ForwardAddr: m.ForwardAddr, AdminAddr: m.AdminAddr,
-		Version: m.Version, Draining: m.Draining,
-	}
-}
-
-// printable refuses control characters in texts that are shown in logs and on terminals.
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-// validAddr accepts host:port with a host that is an address or a name.
-func validAddr(s string) bool {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil && host != "" && strings.Trim(host, hostChars+":%") == ""
-}
-
-const (
-	hostChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-)

@@ -137,7 +137,7 @@ func (g *guard) deny(author string) {
 	named := one.count == denialsUnnamed+1
 	d.mu.Unlock()
 	if named {
-		g.proofs.logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
+		g.cfg.logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
 	}
 }
 
@@ -152,14 +152,10 @@ func (d *doubts) sweep() {
 	}
 }
 
-// Doubters returns, by id, the members whose doubts about others were denied more than ten times
-// and lately, with the number. A member may only have passed the doubts on. Nil without
-// certificates, and if there are none.
-func (n *Node) Doubters() map[string]uint64 {
-	if n.guard == nil {
-		return nil
-	}
-	d := &n.guard.doubts
+// doubters returns, by id, the members whose doubts about others were denied more than
+// denialsUnnamed times and lately, with the number. It is nil if there are none.
+func (g *guard) doubters() map[string]uint64 {
+	d := &g.doubts
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var out map[string]uint64

@@ -106,7 +106,7 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 			t.Fatalf("%d of the subject's statements count, want 2", len(got))
 		}
 		var recorded aliveMessage
-		if err := to.decode(drained[1:], &recorded); err != nil {
+		if err := decodeMessage(drained[1:], &recorded); err != nil {
 			t.Fatal(err)
 		}
 		later := recorded
@@ -124,7 +124,7 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 			before := to.dropped(c.reason)
 			state := pushPullState{State: stateAlive}
 			var a aliveMessage
-			if err := to.decode(c.replay[1:], &a); err != nil {
+			if err := decodeMessage(c.replay[1:], &a); err != nil {
 				t.Fatal(err)
 			}
 			state.Name, state.Addr, state.Port, state.Meta, state.Incarnation, state.Vsn = a.Node, a.Addr, a.Port, a.Meta, a.Incarnation, a.Vsn
@@ -143,7 +143,7 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 		// Metadata of the newest statement counts at no other incarnation, also where only it is known.
 		moved := undrained
 		var a aliveMessage
-		if err := to.decode(moved[1:], &a); err != nil {
+		if err := decodeMessage(moved[1:], &a); err != nil {
 			t.Fatal(err)
 		}
 		a.Incarnation = 9
@@ -168,7 +168,6 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 		for _, m := range []*guarded{by, honest, subject} {
 			w.acquainted(m, to)
 		}
-		node := &Node{guard: to.guard}
 		count := func(author *guarded, from, until uint32) (counted int) {
 			for incarnation := from; incarnation < until; incarnation++ {
 				to.hears(t, subject, subject.stated(t, incarnation, nil)) // its answer to the doubt before
@@ -187,7 +186,7 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 		if got := count(honest, 20, 22); got != 6 {
 			t.Errorf("%d doubts of another member count, want 6", got)
 		}
-		if named := node.Doubters(); len(named) != 1 || named["by"] != 3*(19-doubtsPerSubject) {
+		if named := to.doubters(); len(named) != 1 || named["by"] != 3*(19-doubtsPerSubject) {
 			t.Errorf("named: %+v", named)
 		}
 		time.Sleep(61 * time.Second)
@@ -195,8 +194,8 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 			t.Errorf("a minute later %d count, want 3", got)
 		}
 		time.Sleep(keepProof)
-		if to.guard.sweep(); len(node.Doubters()) != 0 {
-			t.Errorf("still named: %+v", node.Doubters())
+		if to.guard.sweep(); len(to.doubters()) != 0 {
+			t.Errorf("still named: %+v", to.doubters())
 		}
 	})
 }
@@ -252,7 +251,7 @@ func TestAMemberAnswersDoubtsAboutItselfWhateverTheirNumber(t *testing.T) {
 func (m *guarded) template(t testing.TB) []byte {
 	t.Helper()
 	var a aliveMessage
-	if err := m.decode(m.stated(t, unstated, nil)[1:], &a); err != nil {
+	if err := decodeMessage(m.stated(t, unstated, nil)[1:], &a); err != nil {
 		t.Fatal(err)
 	}
 	return append(a.Meta[:len(a.Meta)-signatureSize], make([]byte, signatureSize)...)
@@ -267,7 +266,7 @@ func TestWhatAMemberSaysAboutItselfLeavesSignedForItsIncarnation(t *testing.T) {
 		template := from.template(t)
 		own := func(incarnation uint32) aliveMessage {
 			var a aliveMessage
-			if err := to.decode(from.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation, a.Meta = incarnation, template })[1:], &a); err != nil {
+			if err := decodeMessage(from.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation, a.Meta = incarnation, template })[1:], &a); err != nil {
 				t.Fatal(err)
 			}
 			return a
@@ -296,7 +295,7 @@ func TestWhatAMemberSaysAboutItselfLeavesSignedForItsIncarnation(t *testing.T) {
 			}
 			var signed, neighbour aliveMessage
 			for message, into := range map[string]*aliveMessage{string(want): &signed, string(other): &neighbour} {
-				if err := to.decode([]byte(message)[1:], into); err != nil {
+				if err := decodeMessage([]byte(message)[1:], into); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -342,7 +341,7 @@ func FuzzWhatMemberlistReads(f *testing.F) {
 	for incarnation := uint32(1); incarnation < 6; incarnation++ {
 		message := subject.stated(f, incarnation, func(d *metadata, _ *aliveMessage) { d.Draining = incarnation%2 == 0 })
 		var a aliveMessage
-		if err := to.decode(message[1:], &a); err != nil {
+		if err := decodeMessage(message[1:], &a); err != nil {
 			f.Fatal(err)
 		}
 		statements[incarnation] = a.Meta
@@ -438,7 +437,7 @@ func FuzzOutgoing(f *testing.F) {
 				continue
 			}
 			var was, is aliveMessage
-			if from.decode(before[i][1:], &was) != nil || from.decode(after[i][1:], &is) != nil || was.Node != from.self || is.Node != from.self ||
+			if decodeMessage(before[i][1:], &was) != nil || decodeMessage(after[i][1:], &is) != nil || was.Node != from.self || is.Node != from.self ||
 				is.Incarnation != was.Incarnation || len(is.Meta) != len(was.Meta) {
 				t.Fatalf("%x leaves as %x", before[i], after[i])
 			}

@@ -41,3 +41,35 @@ func TestAMemberAtItsLimitSaysSoOnceAndNoLongerWhenThereIsRoom(t *testing.T) {
 		t.Error("there is room, and the status says that there is none")
 	}
 }
+
+func TestMembersAreCountedByNodeWhereTheyAreProven(t *testing.T) {
+	proven := newGuard(t.Context(), guardConfig{})
+	for _, c := range []struct {
+		guard  *guard
+		living []string
+		name   string
+		full   bool
+	}{
+		{nil, []string{"a.1", "b.1"}, "c.1", false},
+		{nil, []string{"a.1", "a.2", "b.1"}, "a.3", true}, // each may be another process
+		{nil, []string{"a.1", "a.2", "b.1"}, "a.2", false},
+		{proven, []string{"a.1", "a.2", "b.1"}, "c.1", false},
+		{proven, []string{"a.1", "b.1", "c.1"}, "d.1", true},
+		{proven, []string{"a.1", "b.1", "c.1"}, "a.2", false},
+		{proven, []string{"a.1", "b.1", "c.1"}, "c.1", false},
+	} {
+		d := &delegate{guard: c.guard, limit: 3, living: make(map[string]struct{}), nodes: make(map[string]int)}
+		for _, name := range append(c.living, c.living...) {
+			d.alive(name, true)
+		}
+		if got := d.full(c.name); got != c.full {
+			t.Errorf("%s next to %v, proven %v: full %v", c.name, c.living, c.guard != nil, got)
+		}
+		for _, name := range append(c.living, c.living...) {
+			d.alive(name, false)
+		}
+		if len(d.living)+len(d.nodes) > 0 {
+			t.Errorf("left over: %v, %v", d.living, d.nodes)
+		}
+	}
+}

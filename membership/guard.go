@@ -8,15 +8,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"golang.org/x/time/rate"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -40,22 +41,18 @@ import (
 // the two hosts show: the session knows the offset between both clocks from the fastest packet
 // so far.
 type guard struct {
-	proofs  *proofs
-	keyring *Keyring // nil: packets are not sealed
-	header  []byte   // the label as memberlist writes it
-	booted  time.Time
-	metrics *metrics
-	limits  guardLimits
+	cfg    guardConfig
+	proofs *proofs
+	header []byte // the label as memberlist writes it
+	booted time.Time
 	// exchanges bounds the streams that other members open for memberlist.
 	exchanges *exchanges
-	handle    *codec.MsgpackHandle // memberlist's encoding
 
-	// Set before packets are received.
-	self    string // instance name
-	epoch   uint64
-	addr    string // address of this node as others know it: packets to it are signed for this address
-	send    func(packet []byte, to string)
-	deliver func(packet []byte, from string)
+	// As in the configuration.
+	self, addr string
+	epoch      uint64
+	send       func(packet []byte, to string)
+	deliver    func(packet []byte, from string)
 
 	tick atomic.Uint64 // the last one used
 
@@ -69,8 +66,7 @@ type guard struct {
 	packets            int                      // packets that wait for a certificate
 	announcements      map[string]int           // names announced by each member in this minute
 	announcementsSince time.Time
-	wake               chan struct{}     // capacity 1: certificates must be requested now
-	probed             chan<- probeReply // senders that answered a nonce; see Node.joinProbed
+	wake               chan struct{} // capacity 1: certificates must be requested now
 
 	// Rates of certificates sent to members, sent to strangers, and requested because of
 	// strangers.
@@ -89,9 +85,37 @@ type guard struct {
 	sealers map[string]cipher.AEAD
 }
 
-type guardLimits struct {
-	members  int // most instances that wait to be proven
-	newNames int // most names per minute that one member may announce
+// guardConfig is what a guard knows of its node, and how it reaches the rest of it.
+type guardConfig struct {
+	// source is the node's certificate, and what it accepts of those of others.
+	source *identity.Source
+	// label is cluster/environment.
+	label string
+	// self is the instance name of the node, epoch its boot time, and addr the address at which
+	// others know it: packets to it are signed for this address.
+	self  string
+	epoch uint64
+	addr  string
+	// keys returns the gossip keys, and primary the one that seals; nil: packets are not sealed.
+	keys    func() [][]byte
+	primary func() []byte
+	// maxMembers is the most instances that wait to be proven, and half of the certificates and
+	// nodes that are known. maxNewMembers is the most names per minute that one member may announce.
+	maxMembers, maxNewMembers int
+	// send sends a packet to another member, and deliver passes one to memberlist. Both addresses
+	// are IP:port. Neither may call the guard.
+	send    func(packet []byte, to string)
+	deliver func(packet []byte, from string)
+	// addrOf returns the gossip address of a live member; empty if there is none.
+	addrOf func(id string) string
+	// answered is called with each member that has shown at its address that it lives. It must
+	// return immediately.
+	answered func(id string, epoch uint64, addr string)
+	// dropped counts what the guard lets not through, unproven the instances that are not proven:
+	// both by reason.
+	dropped, unproven *prometheus.CounterVec
+	clock             func() time.Time
+	logger            *slog.Logger
 }
 
 const (
@@ -103,12 +127,17 @@ const (
 	packetAnswer      = 3
 	packetCertificate = 4
 
+	// maxSealers is above the number of keys in use during a rotation.
+	maxSealers   = 8
 	sealOverhead = 12 + 16 // nonce and tag of AES-GCM
 	// packetOverhead is the size that the guard adds to a packet of memberlist.
-	packetOverhead = 2 + sealOverhead + 1 + 12 + MaxSignature
+	packetOverhead = 2 + sealOverhead + 1 + 12 + maxSignature
 	// maxDatagram is the largest UDP payload that is not fragmented on Ethernet,
 	// over IPv6.
 	maxDatagram = 1452
+	// maxWrapped is the largest packet of memberlist that is not fragmented when it is signed and
+	// sealed.
+	maxWrapped = maxDatagram - packetOverhead
 
 	// maxDelay is how much longer a packet may take than the fastest of its sender. It
 	// is longer than the pauses of a busy host and shorter than the time after which
@@ -120,19 +149,20 @@ const (
 )
 
 // newGuard returns the guard of a node. ctx ends with the node, and with it the waits of exchanges.
-func newGuard(ctx context.Context, cfg Config, m *metrics) *guard {
+func newGuard(ctx context.Context, cfg guardConfig) *guard {
 	p := newProofs(cfg)
-	return &guard{
-		proofs: p, keyring: cfg.Keyring, booted: time.Now(), metrics: m,
-		header:    labelHeader(cfg.label()),
-		limits:    guardLimits{members: cfg.MaxMembers, newNames: cfg.MaxNewMembers},
-		exchanges: newExchanges(ctx, cfg.MaxMembers, p.count),
-		handle:    &codec.MsgpackHandle{},
+	g := &guard{
+		cfg: cfg, proofs: p, booted: time.Now(),
+		self: cfg.self, addr: cfg.addr, epoch: cfg.epoch, send: cfg.send, deliver: cfg.deliver,
+		header:    labelHeader(cfg.label),
+		exchanges: newExchanges(ctx, cfg.maxMembers, p.count),
 		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
 		wake: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
 		unpaidAnswers: rate.NewLimiter(rate.Every(unpaidInterval), 1),
 	}
+	p.fleetTime = g.fleetTime
+	return g
 }
 
 // elapsed is the time since this node's boot, which does not depend on changes of the clock.
@@ -162,10 +192,10 @@ func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
 }
 
 func (g *guard) wrapPayload(payload []byte, to string) ([]byte, error) {
-	body := make([]byte, 0, 1+12+len(payload)+MaxSignature)
+	body := make([]byte, 0, 1+12+len(payload)+maxSignature)
 	body = appendUint48(append(body, packetGossip), g.epoch)
 	body = append(appendUint48(body, g.nextTick()), payload...)
-	body = append(body, g.proofs.sign(statementPacket, forDestination(to, body))...)
+	body = append(body, g.proofs.sign(kindPacket, forDestination(to, body))...)
 	return g.seal(body)
 }
 
@@ -178,10 +208,10 @@ func forDestination(addr string, body []byte) []byte {
 func (g *guard) seal(body []byte) ([]byte, error) {
 	out := make([]byte, 0, len(g.header)+2+sealOverhead+len(body))
 	out = append(append(out, g.header...), packetMagic, packetFormat)
-	if g.keyring == nil {
+	if g.cfg.keys == nil {
 		return append(out, body...), nil
 	}
-	box, err := g.sealer(g.keyring.primary())
+	box, err := g.sealer(g.cfg.primary())
 	if err != nil {
 		return nil, err
 	}
@@ -198,10 +228,10 @@ func (g *guard) open(packet []byte) (body []byte, reason string) {
 		return nil, dropUnsigned
 	}
 	bound, rest := packet[:head:head], packet[head:]
-	if g.keyring == nil {
+	if g.cfg.keys == nil {
 		return rest, ""
 	}
-	for _, key := range g.keyring.Keys() {
+	for _, key := range g.cfg.keys() {
 		box, err := g.sealer(key)
 		if err != nil || len(rest) < box.NonceSize() {
 			continue
@@ -227,7 +257,7 @@ func (g *guard) sealer(key []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.sealers == nil || len(g.sealers) >= maxKeys {
+	if g.sealers == nil || len(g.sealers) >= maxSealers {
 		g.sealers = make(map[string]cipher.AEAD) // keys that were rotated out must go
 	}
 	g.sealers[string(key)] = box
@@ -252,22 +282,25 @@ func (g *guard) receive(packet []byte, from string) {
 		}
 	}
 	if reason != "" {
-		g.metrics.packetDropped(reason)
+		g.count(reason)
 	}
 }
+
+// count counts what memberlist does not receive.
+func (g *guard) count(reason string) { g.cfg.dropped.WithLabelValues(reason).Inc() }
 
 // gossip checks a signed packet of memberlist. waited is true if the packet was parked until
 // the session began.
 func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
-	if len(body) <= 1+12+MaxSignature {
+	if len(body) <= 1+12+maxSignature {
 		return dropUnsigned
 	}
-	signature := body[len(body)-MaxSignature:]
+	signature := body[len(body)-maxSignature:]
 	key, _ := signer(signature)
 	epoch, tick := uint48(body[1:]), uint48(body[7:])
 	certificate, err := g.proofs.certificate(key)
 	switch {
-	case errors.Is(err, ErrUnproven):
+	case errors.Is(err, errUnproven):
 		return g.park(key, parkedPacket{body, from, true})
 	case err != nil:
 		return dropCertificate
@@ -292,7 +325,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 		}
 		return g.park(key, parkedPacket{body, from, false})
 	}
-	statement := claim{certificate.Claims.Node, statementPacket, forDestination(g.addr, body[:len(body)-MaxSignature]), signature}
+	statement := claim{certificate.Claims.Node, kindPacket, forDestination(g.addr, body[:len(body)-maxSignature]), signature}
 	if err := g.proofs.verify(certificate, statement); err != nil {
 		return dropSignature
 	}
@@ -302,7 +335,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	if !fresh {
 		return dropReplayed
 	}
-	payload := g.inspect(body[1+12:len(body)-MaxSignature], announcer{certificate.Claims.Node, from})
+	payload := g.inspect(body[1+12:len(body)-maxSignature], announcer{certificate.Claims.Node, from})
 	if len(payload) > 0 {
 		g.deliver(append(slices.Clone(g.header), payload...), from)
 	}
@@ -326,8 +359,9 @@ func (g *guard) fleetTime() time.Time {
 	return time.UnixMilli(clocks[len(clocks)/2])
 }
 
-// sweep drops unused sessions and requests without an answer.
+// sweep forgets all that was not used for keepProof, and requests without an answer.
 func (g *guard) sweep() {
+	g.proofs.sweep()
 	g.endDisplaced(true)
 	g.exchanges.sweep()
 	g.doubts.sweep()
@@ -361,13 +395,13 @@ func uint48(b []byte) uint64 {
 
 // certified processes a TLS handshake: it stores the peer's certificates and, because the
 // hello proves that the peer is alive, begins its session.
-func (g *guard) certified(chain [][]byte, epoch, tick uint64) (*identity.Certified, error) {
-	c, err := g.proofs.learn(chain)
+func (g *guard) certified(chain [][]byte, epoch, tick uint64) error {
+	_, err := g.proofs.learn(chain)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	key := identity.KeyID(chain[0])
 	g.begin(sessionKey{key, epoch}, tick)
 	g.release(key)
-	return c, nil
+	return nil
 }

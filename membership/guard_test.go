@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -29,7 +31,7 @@ type wire struct {
 // guarded is a guard and what memberlist would have seen.
 type guarded struct {
 	*guard
-	cfg       Config
+	who       identity.Claims
 	delivered [][]byte // without the label
 	sent      [][]byte
 }
@@ -43,24 +45,48 @@ func newWire(t testing.TB) *wire {
 	return &wire{t: t, authority: a, guards: make(map[string]*guarded)}
 }
 
+// setup is what a test changes of a member.
+type setup struct {
+	identity.Claims
+	guardConfig
+}
+
+// withKey gives a member one gossip key, which has a number.
+func withKey(n int) func(*setup) {
+	key := sha256.Sum256([]byte{byte(n)})
+	return func(s *setup) {
+		s.primary, s.keys = func() []byte { return key[:] }, func() [][]byte { return [][]byte{key[:]} }
+	}
+}
+
 // member adds a member. Change may be nil.
-func (w *wire) member(id string, change func(*Config)) *guarded {
+func (w *wire) member(id string, change func(*setup)) *guarded {
 	w.t.Helper()
-	cfg := Config{
-		Cluster: "test", Environment: "ci", ID: id, Role: identity.RoleWorker, MaxMembers: 1000, MaxNewMembers: 100,
-		clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	counter := func(reasons []string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "n"}, []string{"reason"})
+		metric.StartAtZero(c, reasons...)
+		return c
+	}
+	s := setup{
+		Claims: identity.Claims{Cluster: "test", Environment: "ci", Node: id, Role: identity.RoleWorker},
+		guardConfig: guardConfig{
+			maxMembers: 1000, maxNewMembers: 100, dropped: counter(guardReasons), unproven: counter(unprovenReasons),
+			addrOf: func(string) string { return "" }, answered: func(string, uint64, string) {},
+			clock: time.Now, logger: slog.New(slog.DiscardHandler),
+		},
 	}
 	if change != nil {
-		change(&cfg)
+		change(&s)
 	}
-	if cfg.Identity == nil {
-		source, err := w.authority.Source(claimsOf(&cfg), 365*24*time.Hour)
+	s.label = s.Cluster + "/" + s.Environment
+	if s.source == nil {
+		source, err := w.authority.Source(s.Claims, 365*24*time.Hour)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		cfg.Identity = source
+		s.source = source
 	}
-	m := &guarded{cfg: cfg, guard: newGuard(context.Background(), cfg, newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }))}
+	m := &guarded{who: s.Claims, guard: newGuard(context.Background(), s.guardConfig)}
 	m.epoch = uint64(time.Now().UnixMilli())
 	m.self = instanceName(id, m.epoch)
 	m.addr = fmt.Sprintf("10.0.0.%d:7400", len(w.guards)+1)
@@ -86,15 +112,15 @@ func (m *guarded) wrapped(t testing.TB, payload []byte, to string) []byte {
 }
 
 func (m *guarded) dropped(reason string) int {
-	return int(testutil.ToFloat64(m.metrics.dropped.WithLabelValues(reason)))
+	return int(testutil.ToFloat64(m.cfg.dropped.WithLabelValues(reason)))
 }
 
 // alive is memberlist's message about a member, with what change makes of it.
 func (m *guarded) alive(t testing.TB, change func(*metadata, *aliveMessage)) []byte {
 	t.Helper()
 	description := metadata{
-		Format: metadataFormat, Cluster: m.cfg.Cluster, Environment: m.cfg.Environment, ID: m.cfg.ID, Epoch: m.epoch,
-		Role: string(m.cfg.Role), GossipAddr: m.addr,
+		Format: metadataFormat, Cluster: m.who.Cluster, Environment: m.who.Environment, ID: m.who.Node, Epoch: m.epoch,
+		Role: string(m.who.Role), GossipAddr: m.addr,
 	}
 	host, port, _ := net.SplitHostPort(m.addr)
 	a := aliveMessage{Incarnation: 1, Node: m.self, Addr: net.ParseIP(host).To4(), Vsn: []uint8{1, 5, 2, 0, 0, 0}}
@@ -103,11 +129,11 @@ func (m *guarded) alive(t testing.TB, change func(*metadata, *aliveMessage)) []b
 		change(&description, &a)
 	}
 	if a.Meta == nil {
-		body, err := description.encode(MaxSignature)
+		body, err := description.encode(maxSignature)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Meta = append(body, m.proofs.sign(statementMetadata, body)...)
+		a.Meta = append(body, m.proofs.sign(kindMetadata, body)...)
 	}
 	return encodeMessage(messageAlive, &a)
 }
@@ -139,9 +165,9 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWire(t)
-				var ring func(*Config)
+				var ring func(*setup)
 				if keys {
-					ring = func(c *Config) { c.Keyring = keyring(t, 1) }
+					ring = withKey(1)
 				}
 				a, b := w.member("a", ring), w.member("b", ring)
 				payload := []byte{messageUser, 1, 2, 3}
@@ -159,7 +185,7 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 				if len(b.delivered) != 2 || len(b.requested) != 0 {
 					t.Errorf("the next packet: %d delivered, %d questions open", len(b.delivered), len(b.requested))
 				}
-				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.Identity.Chain()[0])); err != nil || c.Claims.Node != "a" {
+				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.source.Chain()[0])); err != nil || c.Claims.Node != "a" {
 					t.Errorf("the certificate of the sender: %v, %v", c, err)
 				}
 			})
@@ -185,7 +211,7 @@ func TestAPacketCountsOnceAndOnlyWhereItWasSentTo(t *testing.T) {
 			t.Errorf("elsewhere: %d delivered, %d dropped for the signature", len(c.delivered), c.dropped(dropSignature))
 		}
 		damaged := bytes.Clone(a.wrapped(t, []byte{messageUser, 1}, b.addr))
-		damaged[len(damaged)-MaxSignature-1] ^= 1
+		damaged[len(damaged)-maxSignature-1] ^= 1
 		b.receive(damaged, a.addr)
 		if len(b.delivered) != 1 || b.dropped(dropSignature) != 1 {
 			t.Error("a damaged packet came through")
@@ -264,7 +290,7 @@ func TestAClockThatDriftsCostsAQuestionAndNoPacket(t *testing.T) {
 		w.acquainted(a, b)
 		a.booted = a.booted.Add(time.Hour) // a's time stands still for an hour
 		a.tick.Store(0)
-		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.Identity.Chain()[0]), a.epoch}].floor = 0
+		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.source.Chain()[0]), a.epoch}].floor = 0
 		time.Sleep(2 * time.Hour)
 		b.receive(a.wrapped(t, []byte{messageUser, 1}, b.addr), a.addr)
 		b.sendRequests()
@@ -354,9 +380,9 @@ func TestTheCertificateOfAThirdMemberIsRequestedFromItsAnnouncer(t *testing.T) {
 func TestWithoutTheGossipKeyNothingGetsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
-		a := w.member("a", func(c *Config) { c.Keyring = keyring(t, 2) })
+		a := w.member("a", withKey(2))
 		plain := w.member("p", nil)
-		b := w.member("b", func(c *Config) { c.Keyring = keyring(t, 1) })
+		b := w.member("b", withKey(1))
 		for _, m := range []*guarded{a, plain} {
 			b.receive(m.wrapped(t, []byte{messageUser}, b.addr), m.addr)
 			question, _ := m.seal(append([]byte{packetAsk}, make([]byte, 16)...))
@@ -377,7 +403,7 @@ func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
 		w := newWire(t)
 		a, b := w.member("a", nil), w.member("b", nil)
 		packet := a.wrapped(t, make([]byte, 1200), b.addr)
-		key := packet[len(packet)-MaxSignature:][:keyIDSize]
+		key := packet[len(packet)-maxSignature:][:keyIDSize]
 		for range 100_000 {
 			_, _ = rand.Read(key)
 			b.receive(packet, "10.6.6.6:666")
@@ -402,7 +428,7 @@ func TestAMemberMayReportALimitedNumberOfUnprovenOnesAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		for _, limit := range []int{3, 7} {
-			by, to := w.member("by", nil), w.member("to", func(c *Config) { c.MaxNewMembers = limit })
+			by, to := w.member("by", nil), w.member("to", func(s *setup) { s.maxNewMembers = limit })
 			w.acquainted(by, to)
 			tell := func(from int) {
 				for i := range 10 {

@@ -79,11 +79,6 @@ func (h hello) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, h.tick)
 }
 
-func appendString(b []byte, s string) []byte {
-	s = s[:min(len(s), 255)]
-	return append(append(b, byte(len(s))), s...)
-}
-
 // decodeHello reads a hello in two steps. A nil error with complete=false means that cluster
 // and environment were read but the rest was not understood: enough to refuse, not enough to
 // admit.
@@ -104,39 +99,6 @@ func decodeHello(b []byte) (h hello, complete bool, err error) {
 	}
 	return h, complete, nil
 }
-
-// fieldReader reads fields from the front of a frame; after a missing field every later one
-// is empty.
-type fieldReader struct {
-	rest   []byte
-	failed bool
-}
-
-func (r *fieldReader) take(n int) []byte {
-	if r.failed || len(r.rest) < n {
-		r.failed = true
-		return nil
-	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
-	return b
-}
-
-func (r *fieldReader) byte() uint8 {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *fieldReader) uint64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (r *fieldReader) string() string { return string(r.take(int(r.byte()))) }
 
 // compare compares the peer's hello with this one. It returns a refusal with the first field
 // that differs, or nil.

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // With certificates the incarnation and the metadata of an instance are one statement, which the
@@ -43,19 +45,31 @@ func (o *ownStatement) signedUpTo() uint32 {
 	return o.highest
 }
 
+// template returns this node's metadata as memberlist has it. In place of an incarnation and a
+// signature, which only stateOwn knows, it ends with the id of the certificate.
+func (g *guard) template(m metadata) ([]byte, error) {
+	m.GossipAddr, m.Incarnation = g.addr, unstated
+	meta, err := m.encode(maxSignature)
+	if err != nil {
+		return nil, err
+	}
+	key := identity.KeyID(g.cfg.source.Chain()[0])
+	return append(append(meta, key[:]...), make([]byte, signatureSize)...), nil
+}
+
 // stateOwn returns this node's metadata, signed for an incarnation.
 func (g *guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
 	o := &g.own
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.incarnation != incarnation || !bytes.Equal(o.metadata, metadata) {
-		end := len(metadata) - MaxSignature
+		end := len(metadata) - maxSignature
 		if end < 4 || binary.BigEndian.Uint32(metadata[end-4:]) != unstated {
 			return nil, fmt.Errorf("own metadata of %d bytes has no place for the incarnation", len(metadata))
 		}
 		body := binary.BigEndian.AppendUint32(bytes.Clone(metadata[:end-4]), incarnation)
-		signature := g.proofs.sign(statementMetadata, body)
-		if len(signature) != MaxSignature {
+		signature := g.proofs.sign(kindMetadata, body)
+		if len(signature) != maxSignature {
 			return nil, fmt.Errorf("own metadata cannot be signed")
 		}
 		o.metadata, o.incarnation, o.signed = bytes.Clone(metadata), incarnation, append(body, signature...)
@@ -80,7 +94,7 @@ func (g *guard) outgoing(message []byte) ([]byte, error) {
 			continue
 		}
 		var a aliveMessage
-		if err := g.decode(part[1:], &a); err != nil {
+		if err := decodeMessage(part[1:], &a); err != nil {
 			return nil, err
 		}
 		if a.Node != g.self {
@@ -120,7 +134,7 @@ func (g *guard) outgoingStates(message []byte) ([]byte, error) {
 			return nil, err
 		}
 		var s pushPullState
-		if !bytes.Contains(value.Bytes(), []byte(g.self)) || g.decode(value.Bytes(), &s) != nil || s.Name != g.self {
+		if !bytes.Contains(value.Bytes(), []byte(g.self)) || decodeMessage(value.Bytes(), &s) != nil || s.Name != g.self {
 			out.Write(value.Bytes())
 			continue
 		}
@@ -169,7 +183,7 @@ func (g *guard) checkOwn(a aliveMessage) (reason string) {
 		}
 		return dropIdle
 	}
-	_, _ = g.proofs.learn(g.proofs.source.Chain()) // if it is refused, so is the announcement
+	_, _ = g.proofs.learn(g.cfg.source.Chain()) // if it is refused, so is the announcement
 	if _, err := g.proofs.verifyInstance(announced{name: a.Node, addr: addr, metadata: a.Meta}); err != nil {
 		return dropUnproven
 	}

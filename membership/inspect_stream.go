@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -78,7 +77,7 @@ func (c *inspected) begin() error {
 	case messagePing, messageAck, messageError:
 		return c.readValue(&c.ready)
 	}
-	c.guard.metrics.packetDropped(dropMessageFormat)
+	c.guard.count(dropMessageFormat)
 	return fmt.Errorf("stream of %s begins with message type %d, which no member sends", c.by.id, kind)
 }
 
@@ -93,30 +92,30 @@ func (c *inspected) exchange() error {
 		if err := c.readValue(&value); err != nil {
 			return err
 		}
-		return g.decode(value.Bytes(), into)
+		return decodeMessage(value.Bytes(), into)
 	}
 	var header pushPullHeader
 	if err := decode(&header); err != nil {
 		return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 	}
 	if limit := g.exchanges.announced(); header.Nodes < 0 || header.Nodes > limit || header.UserStateLen != 0 {
-		g.metrics.packetDropped(dropTooMany)
+		g.count(dropTooMany)
 		return fmt.Errorf("state exchange with %s: %d instances and %d bytes announced, %d and 0 are allowed", c.by.id, header.Nodes, header.UserStateLen, limit)
 	}
 	if c.place != nil && !c.place.take(header.Nodes) {
-		g.metrics.packetDropped(dropExchanges)
+		g.count(dropExchanges)
 		return fmt.Errorf("state exchange with %s: it has another one, or there are too many in all: it is repeated later", c.by.id)
 	}
 	c.limited.N = int64(header.Nodes) * maxState
 	kept := keptStates{names: make(map[string]struct{}), others: g.exchanges.states}
-	encoder := codec.NewEncoder(&c.states, g.handle)
+	encoder := newEncoder(&c.states)
 	for range header.Nodes {
 		var s pushPullState
 		if err := decode(&s); err != nil {
 			return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 		}
 		if value.Len() > maxState {
-			g.metrics.packetDropped(dropMessageFormat)
+			g.count(dropMessageFormat)
 			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
 		}
 		reason := kept.checkRoom(&s)
@@ -134,7 +133,7 @@ func (c *inspected) exchange() error {
 	}
 	c.in.Reset(eof{}) // memberlist reads no further
 	header.Nodes = kept.n
-	return codec.NewEncoder(&c.ready, g.handle).Encode(&header)
+	return newEncoder(&c.ready).Encode(&header)
 }
 
 // eof is the end of a stream.
@@ -180,86 +179,16 @@ func (k *keptStates) add(s *pushPullState) {
 	k.names[s.Name] = struct{}{}
 }
 
-const (
-	// maxValue limits the size of one value of a stream.
-	maxValue = 64 << 10
-	// maxDepth limits the nesting of values. A state contains at most lists of numbers.
-	maxDepth = 8
-)
-
-var errValue = errors.New("malformed message: a value is too large, too deep, or of a kind that memberlist does not send")
-
 // readValue moves the next value of the stream to out. The decoder of the codec, which memberlist
 // uses, is not safe on a stream: it allocates whatever length is announced, 4 GB and more, before
 // any of these bytes have arrived.
 func (c *inspected) readValue(out *bytes.Buffer) error {
 	err := copyValue(out, c.in, 0)
 	if errors.Is(err, errValue) {
-		c.guard.metrics.packetDropped(dropMessageFormat)
+		c.guard.count(dropMessageFormat)
 	}
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// copyValue copies one value of MessagePack, according to the table of formats in its
-// specification, without its extensions.
-func copyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
-	kind, err := in.ReadByte()
-	if err != nil {
-		return err
-	}
-	out.WriteByte(kind)
-	var data, values uint64 // the number of bytes, or of values, that follow
-	switch {
-	case kind < 0x80, kind >= 0xe0, kind == 0xc0, kind == 0xc2, kind == 0xc3: // small numbers, nil, false, true
-	case kind < 0x90:
-		values = 2 * uint64(kind&0x0f)
-	case kind < 0xa0:
-		values = uint64(kind & 0x0f)
-	case kind < 0xc0:
-		data = uint64(kind & 0x1f)
-	case kind >= 0xc4 && kind <= 0xc6: // bytes
-		data, err = copyLength(out, in, 1<<(kind-0xc4))
-	case kind == 0xca || kind == 0xcb: // floats
-		data = 4 << (kind - 0xca)
-	case kind >= 0xcc && kind <= 0xd3: // integers
-		data = 1 << ((kind - 0xcc) % 4)
-	case kind >= 0xd9 && kind <= 0xdb: // text
-		data, err = copyLength(out, in, 1<<(kind-0xd9))
-	case kind == 0xdc || kind == 0xdd:
-		values, err = copyLength(out, in, 2<<(kind-0xdc))
-	case kind == 0xde || kind == 0xdf:
-		values, err = copyLength(out, in, 2<<(kind-0xde))
-		values *= 2
-	default:
-		return errValue
-	}
-	if err != nil {
-		return err
-	}
-	if uint64(out.Len())+data+values > maxValue || depth > maxDepth {
-		return errValue
-	}
-	if _, err := io.CopyN(out, in, int64(data)); err != nil {
-		return err
-	}
-	for range values {
-		if err := copyValue(out, in, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copyLength copies a length field of size bytes and returns the length.
-func copyLength(out *bytes.Buffer, in *bufio.Reader, size int64) (length uint64, _ error) {
-	if _, err := io.CopyN(out, in, size); err != nil {
-		return 0, err
-	}
-	for _, b := range out.Bytes()[out.Len()-int(size):] {
-		length = length<<8 | uint64(b)
-	}
-	return length, nil
 }

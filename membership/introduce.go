@@ -29,8 +29,6 @@ const (
 	// dialAttempt is the attempt at which this node also opens a stream to the holder,
 	// because its certificates may not fit into a packet.
 	dialAttempt = 3
-	// greetTimeout limits the hello on that stream.
-	greetTimeout = 2 * time.Second
 	// keysPerPacket is how many certificates one packet of earlier releases requests, and
 	// keysPerAddress how many are requested of one address in a round.
 	keysPerPacket  = 40
@@ -89,7 +87,7 @@ func (g *guard) request(key keyID, w requestSource) {
 func (g *guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 	a := g.requested[key]
 	if a == nil {
-		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.limits.members {
+		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.cfg.maxMembers {
 			return nil
 		}
 		if w.stranger {
@@ -149,7 +147,7 @@ func (g *guard) parkAlive(key keyID, name string, message []byte, w requestSourc
 		clear(g.announcements)
 		g.announcementsSince = now
 	}
-	if g.announcements[by] >= g.limits.newNames || g.parked >= g.limits.members {
+	if g.announcements[by] >= g.cfg.maxNewMembers || g.parked >= g.cfg.maxMembers {
 		return false
 	}
 	g.announcements[by]++
@@ -202,7 +200,7 @@ func (g *guard) release(key keyID) {
 	}
 	for _, p := range packets {
 		if reason := g.gossip(p.body, p.from, true); reason != "" {
-			g.metrics.packetDropped(reason)
+			g.count(reason)
 		}
 	}
 }
@@ -278,7 +276,7 @@ func (g *guard) sendRequests() (next time.Duration, dial []string) {
 // answer of this node. The padding consists of keys that are 0, which no member has.
 func (g *guard) padded(keys []byte) (questions [][]byte) {
 	const margin = 64 // other members have longer names
-	answer := margin + g.sizeOf(answerOverhead+len(appendChain(nil, g.proofs.source.Chain())))
+	answer := margin + g.sizeOf(answerOverhead+len(appendChain(nil, g.cfg.source.Chain())))
 	paid := answersPerByte * g.sizeOf(1+16*keysPerPacket) / answer
 	for chunk := range slices.Chunk(keys, 16*max(1, paid)) {
 		question := bytes.Clone(chunk)
@@ -292,14 +290,14 @@ func (g *guard) padded(keys []byte) (questions [][]byte) {
 
 // sizeOf returns the size of a packet with a body of that many bytes.
 func (g *guard) sizeOf(body int) int {
-	if g.keyring != nil {
+	if g.cfg.keys != nil {
 		body += sealOverhead
 	}
 	return len(g.header) + 2 + body
 }
 
 // answerOverhead is the size of a sign of life without the certificates.
-const answerOverhead = 1 + 8 + 12 + MaxSignature
+const answerOverhead = 1 + 8 + 12 + maxSignature
 
 // answer answers a request for certificates: with a sign of life for this node's own, with
 // the certificates only for those of other members. Each is answered once, and all answers together
@@ -315,7 +313,7 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 	}
 	left := answersPerByte * g.sizeOf(1+len(keys))
 	var answered []keyID
-	ours := g.proofs.source.Chain()
+	ours := g.cfg.source.Chain()
 	for ; len(keys) > 0; keys = keys[16:] {
 		key, nonce := keyID(keys[:8]), binary.BigEndian.Uint64(keys[8:16])
 		if key == (keyID{}) || slices.Contains(answered, key) {
@@ -344,7 +342,7 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 		}
 		body = appendChain(body, chain)
 		if own {
-			body = append(body, g.proofs.sign(statementAnswer, body)...)
+			body = append(body, g.proofs.sign(kindAnswer, body)...)
 		}
 		if packet, err := g.seal(body); err == nil {
 			g.send(packet, from)
@@ -370,11 +368,11 @@ func (g *guard) answersUnpaid(from string, member bool) bool {
 
 // answered handles a sign of life.
 func (g *guard) answered(body []byte, from string) (reason string) {
-	if len(body) < 1+8+12+MaxSignature {
+	if len(body) < 1+8+12+maxSignature {
 		return dropUnsigned
 	}
-	signature := body[len(body)-MaxSignature:]
-	statement := body[:len(body)-MaxSignature]
+	signature := body[len(body)-maxSignature:]
+	statement := body[:len(body)-maxSignature]
 	key, _ := signer(signature)
 	g.mu.Lock()
 	a := g.requested[key]
@@ -392,17 +390,14 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	if err != nil {
 		return dropCertificate
 	}
-	if err := g.proofs.verify(certificate, claim{certificate.Claims.Node, statementAnswer, statement, signature}); err != nil {
+	if err := g.proofs.verify(certificate, claim{certificate.Claims.Node, kindAnswer, statement, signature}); err != nil {
 		return dropSignature
 	}
 	id := sessionKey{key, uint48(body[9:])}
 	g.begin(id, uint48(body[15:]))
 	g.release(key)
 	if alone {
-		select {
-		case g.probed <- probeReply{certificate.Claims.Node, id.epoch, from}:
-		default: // an earlier reply will bring this member as well
-		}
+		g.cfg.answered(certificate.Claims.Node, id.epoch, from)
 	}
 	return ""
 }

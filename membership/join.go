@@ -290,6 +290,14 @@ func (n *Node) joinProbed(ctx context.Context) {
 	}
 }
 
+// hearProbed passes a member that lives to joinProbed.
+func (n *Node) hearProbed(id string, epoch uint64, addr string) {
+	select {
+	case n.probed <- probeReply{id, epoch, addr}:
+	default: // a later packet, or another member, will bring this one as well
+	}
+}
+
 // hearDeparted notes a member that departed and still sends packets. Without certificates any
 // process with the gossip key can end a member by a message in its name, which the member itself
 // does not get; but the member goes on to probe the others.
@@ -303,10 +311,7 @@ func (n *Node) hearDeparted(from string) {
 			continue
 		}
 		if !slices.ContainsFunc(s.Members(), func(m Member) bool { return m.GossipAddr == from }) { // else the address has a new owner
-			select {
-			case n.probed <- probeReply{d.Member.ID, d.Member.Epoch, from}:
-			default: // it sends again
-			}
+			n.hearProbed(d.Member.ID, d.Member.Epoch, from)
 		}
 	}
 }

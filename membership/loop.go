@@ -33,7 +33,7 @@ func (n *Node) loop(ctx context.Context, state *table) {
 	var expiry <-chan time.Time // with certificates, which can expire
 	pacer, unpublished := publish.NewPacer(), false
 	pacer.Begin(cmp.Or(n.cfg.PublishInterval, firstInterval))
-	if n.proofs != nil {
+	if n.guard != nil {
 		ticker := time.NewTicker(proofInterval)
 		defer ticker.Stop()
 		expiry = ticker.C
@@ -78,11 +78,10 @@ func (n *Node) answered(state *table) bool {
 
 // checkProofs checks all proofs again and reports whether a member has lost its proof or has one again.
 func (n *Node) checkProofs(state *table) bool {
-	n.proofs.sweep()
 	n.guard.sweep()
 	for _, m := range state.members() {
 		_, shown := n.Snapshot().Get(m.ID)
-		if shown != (n.proofs.lapsed(n.delegate.self, m) == "") {
+		if shown != (n.guard.lapsed(m.Instance()) == "") {
 			return true
 		}
 	}
@@ -104,24 +103,22 @@ func (n *Node) apply(state *table, events []event) (changed bool) {
 			n.metrics.packetDropped(dropMetadata) // an update with metadata that NotifyAlive would refuse
 			continue
 		}
-		seen := m.member(s.addr)
+		seen := memberOf(m, s.addr)
 		seen.ServiceNames = n.serviceNames(s)
 		changed = n.report(state.seen(seen, now)) || changed
 	}
 	return changed
 }
 
-// serviceNames returns the services in the certificate that signed the metadata of an event. It
-// does not use the newest proof of the instance, which an older copy of its metadata can replace.
+// serviceNames returns the services in the certificate that signed the metadata of an event.
 func (n *Node) serviceNames(e event) string {
 	switch {
-	case n.proofs == nil:
+	case n.guard == nil:
 		return ""
 	case e.name == n.delegate.self:
 		return n.cfg.Identity.Claims().Services
 	}
-	key, _ := signer(e.meta[max(0, len(e.meta)-MaxSignature):])
-	return n.proofs.serviceNames(key)
+	return n.guard.serviceNames(e.meta)
 }
 
 // report logs and counts the changes of the table.
@@ -165,19 +162,8 @@ func (n *Node) publish(state *table) {
 		version = old.Version() + 1
 	}
 	members := state.members()
-	if n.proofs != nil {
-		var lapsed []Unproven
-		members, lapsed = n.proofs.filter(n.delegate.self, members)
-		for _, u := range lapsed {
-			if old == nil {
-				continue
-			}
-			if m, shown := old.Get(u.ID); !shown || m.Epoch != u.Epoch {
-				continue // reported before, or never in a view
-			}
-			n.metrics.events.WithLabelValues("unproven").Inc()
-			n.logger.Warn("member left out: its identity is not proven any more", "member", u.ID, "addr", u.GossipAddr, "reason", u.Reason)
-		}
+	if n.guard != nil {
+		members = slices.DeleteFunc(members, func(m Member) bool { return n.leaveOut(old, m) })
 	}
 	s := NewSnapshot(version, n.cfg.ID, members).WithDepartures(state.departures.list(time.Now(), state.burst.on), state.burst.on)
 	if old != nil && old.Degraded() != s.Degraded() {
@@ -192,6 +178,24 @@ func (n *Node) publish(state *table) {
 	n.alive.Store(int64(len(s.Members())))
 	n.metrics.published(s)
 	n.snapshots.Store(s)
+}
+
+// leaveOut reports whether a member is left out because its identity is not proven any more. old is
+// the snapshot before, nil without one.
+func (n *Node) leaveOut(old *Snapshot, m Member) bool {
+	reason := n.guard.lapsed(m.Instance())
+	if reason == "" {
+		return false
+	}
+	n.guard.leaveOut(leftOut{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason})
+	if old == nil {
+		return true
+	}
+	if before, shown := old.Get(m.ID); shown && before.Epoch == m.Epoch { // else reported before, or never in a view
+		n.metrics.events.WithLabelValues("unproven").Inc()
+		n.logger.Warn("member left out: its identity is not proven any more", "member", m.ID, "addr", m.GossipAddr, "reason", reason)
+	}
+	return true
 }
 
 // Snapshot returns the newest snapshot, nil before Start. One atomic load.

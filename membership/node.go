@@ -63,10 +63,8 @@ type Node struct {
 	draining  atomic.Bool      // an operator has taken this member out of rotation
 	drained   chan struct{}    // draining changed; to followMetadata
 
-	list *memberlist.Memberlist // set by Start
-	// proofs and guard are nil without certificates.
-	proofs *proofs
-	guard  *guard
+	list  *memberlist.Memberlist // set by Start
+	guard *guard                 // nil without certificates
 
 	snapshots publish.Value[Snapshot]
 	status    statusBoard
@@ -154,11 +152,20 @@ func New(cfg Config) (*Node, error) {
 
 // secure makes the node sign its gossip and accept only signed gossip.
 func (n *Node) secure() {
-	n.guard = newGuard(n.transport.ctx, n.cfg, n.metrics)
-	n.proofs = n.guard.proofs
-	n.guard.self, n.guard.epoch, n.guard.addr, n.guard.probed = n.delegate.self, n.epoch, n.Addr(), n.probed
-	n.guard.send, n.guard.deliver = n.transport.sendRaw, n.transport.deliver
-	n.transport.guard, n.delegate.proofs, n.proofs.fleetTime = n.guard, n.proofs, n.guard.fleetTime
+	cfg := guardConfig{
+		source: n.cfg.Identity, label: n.cfg.label(),
+		self: n.delegate.self, epoch: n.epoch, addr: n.Addr(),
+		maxMembers: n.cfg.MaxMembers, maxNewMembers: n.cfg.MaxNewMembers,
+		send: n.transport.sendRaw, deliver: n.transport.deliver,
+		addrOf: n.addrOf, answered: n.hearProbed,
+		dropped: n.metrics.dropped, unproven: n.metrics.unproven,
+		clock: n.cfg.clock, logger: n.logger,
+	}
+	if n.cfg.Keyring != nil {
+		cfg.keys, cfg.primary = n.cfg.Keyring.Keys, n.cfg.Keyring.primary
+	}
+	n.guard = newGuard(n.transport.ctx, cfg)
+	n.transport.guard, n.delegate.guard = n.guard, n.guard
 }
 
 // Addr returns the IP:port at which other members reach this node's gossip.
@@ -203,7 +210,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return fmt.Errorf("membership: start memberlist: %w", err)
 	}
 	n.transport.start()
-	self := n.metadata().member(n.Addr())
+	self := memberOf(n.metadata(), n.Addr())
 	self.ServiceNames = n.serviceNames(event{name: n.delegate.self})
 	state := newTable(self.Instance())
 	state.seen(self, time.Now())
@@ -227,7 +234,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.Delegate, c.Events, c.Alive, c.Conflict = n.delegate, n.delegate, n.delegate, n.delegate
 	switch {
 	case n.guard != nil: // the guard seals packets, and TLS protects streams
-		c.UDPBufferSize = maxDatagram - packetOverhead
+		c.UDPBufferSize = maxWrapped
 	case n.cfg.Keyring != nil:
 		c.Keyring = n.cfg.Keyring.ring
 	}

@@ -13,20 +13,16 @@ const updateTimeout = 2 * time.Second
 // describe makes this node gossip its metadata.
 func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
 
-// setMetadata encodes the metadata that this node gossips. With certificates it ends in place of a
-// signature with the certificate's id only: the guard signs it together with the incarnation.
+// setMetadata encodes the metadata that this node gossips. With certificates the guard signs it on
+// its way out, together with the incarnation.
 func (n *Node) setMetadata(m metadata) error {
-	signature := 0
-	if n.proofs != nil {
-		m.GossipAddr, m.Incarnation, signature = n.Addr(), unstated, MaxSignature
+	encode := func(m metadata) ([]byte, error) { return m.encode(0) }
+	if n.guard != nil {
+		encode = n.guard.template
 	}
-	meta, err := m.encode(signature)
+	meta, err := encode(m)
 	if err != nil {
 		return err
-	}
-	if n.proofs != nil {
-		key := identity.KeyID(n.cfg.Identity.Chain()[0])
-		meta = append(append(meta, key[:]...), make([]byte, signatureSize)...)
 	}
 	n.delegate.meta.Store(&meta)
 	return nil
@@ -66,7 +62,7 @@ func (n *Node) followMetadata(ctx context.Context) {
 	for {
 		var changed <-chan struct{}
 		signed := true
-		if n.proofs != nil {
+		if n.guard != nil {
 			changed = n.cfg.Identity.Changed()
 			select { // the proofs of other members may have changed as well
 			case n.recheck <- struct{}{}:
@@ -98,5 +94,16 @@ func (n *Node) updateMetadata(m metadata) {
 	}
 	if err := n.list.UpdateNode(updateTimeout); err != nil {
 		n.logger.Debug("gossiping new metadata takes long", "err", err)
+	}
+}
+
+// memberOf returns the member that metadata describes.
+func memberOf(m metadata, gossipAddr string) Member {
+	return Member{
+		ID: m.ID, Epoch: m.Epoch, Role: identity.Role(m.Role),
+		Cluster: m.Cluster, Environment: m.Environment,
+		Datacenter: m.Datacenter, Region: m.Region,
+		GossipAddr: gossipAddr, ForwardAddr: m.ForwardAddr, AdminAddr: m.AdminAddr,
+		Version: m.Version, Draining: m.Draining,
 	}
 }

@@ -47,7 +47,7 @@ type proofs struct {
 	nodes        map[string]*provenNode    // the nodes of these instances, by id
 	ending       map[string]*displaced     // instances that memberlist must take for dead, by name
 	addrs        map[string]struct{}       // gossip addresses of proven instances
-	unproven     map[string]Unproven       // by instance name
+	unproven     map[string]listed         // by instance name
 }
 
 type knownCertificate struct {
@@ -81,13 +81,13 @@ type displaced struct {
 	ended       bool // memberlist was asked to end it
 }
 
-func newProofs(cfg Config) *proofs {
+func newProofs(cfg guardConfig) *proofs {
 	return &proofs{
-		source: cfg.Identity, label: cfg.label(), now: cfg.clock, limit: cfg.MaxMembers,
+		source: cfg.source, label: cfg.label, now: cfg.clock, limit: cfg.maxMembers,
 		fleetTime: func() time.Time { return time.Time{} },
-		logger:    cfg.Logger, lines: rate.NewLimiter(1, 16),
+		logger:    cfg.logger, lines: rate.NewLimiter(1, 16),
 		certificates: make(map[keyID]*knownCertificate), instances: make(map[string]provenInstance),
-		nodes: make(map[string]*provenNode), ending: make(map[string]*displaced), addrs: make(map[string]struct{}), unproven: make(map[string]Unproven),
+		nodes: make(map[string]*provenNode), ending: make(map[string]*displaced), addrs: make(map[string]struct{}), unproven: make(map[string]listed),
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
 	}
 	p.mu.Unlock()
 	if !known {
-		return nil, ErrUnproven
+		return nil, errUnproven
 	}
 	if err := p.source.Recheck(c.Certified); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (p *proofs) prove(t announced) (metadata, error) {
 	if !ok || err.kind == unprovenSuperseded { // as after each restart: nothing for operators
 		return metadata{}, err
 	}
-	news := p.listUnproven(Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason, kind: err.kind})
+	news := p.listUnproven(err.kind, leftOut{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason})
 	if news && err.missing == nil && p.lines.Allow() {
 		p.logger.Warn("member left out: its identity is not proven", "member", id, "addr", t.addr, "reason", err.reason)
 	}
@@ -205,10 +205,10 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 	if len(t.metadata) > memberlist.MetaMaxSize {
 		return refuse(unprovenUnsigned, "its metadata is %d bytes, %d are allowed: give it a release of Ringway", len(t.metadata), memberlist.MetaMaxSize)
 	}
-	if len(t.metadata) <= MaxSignature {
+	if len(t.metadata) <= maxSignature {
 		return refuse(unprovenUnsigned, "its metadata is not signed: give it a certificate and a release that signs its gossip")
 	}
-	body, signature := t.metadata[:len(t.metadata)-MaxSignature], t.metadata[len(t.metadata)-MaxSignature:]
+	body, signature := t.metadata[:len(t.metadata)-maxSignature], t.metadata[len(t.metadata)-maxSignature:]
 	m, err := decodeMetadata(body)
 	switch {
 	case err != nil:
@@ -224,7 +224,7 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 	}
 	key, _ := signer(signature)
 	certificate, err := p.certificate(key)
-	if errors.Is(err, ErrUnproven) {
+	if errors.Is(err, errUnproven) {
 		_, e := refuse(unprovenCertificate, "no member has shown its certificate yet")
 		e.missing = &key
 		return metadata{}, e
@@ -236,7 +236,7 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 		return refuse(unprovenDisagreement, "%s", reason)
 	}
 	if !again {
-		if err := p.verify(certificate, claim{m.ID, statementMetadata, body, signature}); err != nil {
+		if err := p.verify(certificate, claim{m.ID, kindMetadata, body, signature}); err != nil {
 			return refuse(unprovenSignature, "%v", err)
 		}
 	}
@@ -378,31 +378,9 @@ func disagreement(m metadata, c identity.Claims) string {
 	return ""
 }
 
-// filter returns the members that are proven, and those that are not or not any more: their
-// certificate expired or was put on the deny list.
-func (p *proofs) filter(self string, members []Member) (proven []Member, lapsed []Unproven) {
-	proven = members[:0]
-	for _, m := range members {
-		reason := p.lapsed(self, m)
-		if reason == "" {
-			proven = append(proven, m)
-			continue
-		}
-		u := Unproven{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason, kind: unprovenCertificate}
-		lapsed = append(lapsed, u)
-		p.mu.Lock()
-		p.listUnproven(u)
-		p.mu.Unlock()
-	}
-	return proven, lapsed
-}
-
-// lapsed returns why a member is not proven any more, "" if it is still proven.
-func (p *proofs) lapsed(self string, m Member) (reason string) {
-	name := m.Instance()
-	if name == self {
-		return ""
-	}
+// lapsed returns why an instance is not proven any more: its certificate expired or was put on the
+// deny list. It returns "" if the instance is still proven.
+func (p *proofs) lapsed(name string) (reason string) {
 	p.mu.Lock()
 	known, ok := p.instances[name]
 	if ok {

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"bytes"
 	"container/list"
 	"errors"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -170,12 +168,4 @@ func (n *Node) keepQueueOccupied(c *memberlist.Config) error {
 	}
 	c.GossipVerifyIncoming = true
 	return nil
-}
-
-// encodeMessage encodes a message of memberlist.
-func encodeMessage(kind byte, message any) []byte {
-	var b bytes.Buffer
-	b.WriteByte(kind)
-	_ = codec.NewEncoder(&b, &codec.MsgpackHandle{}).Encode(message) // into memory, and of plain fields: cannot fail
-	return b.Bytes()
 }

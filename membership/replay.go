@@ -85,8 +85,8 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 	s := g.sessions[id]
 	if s == nil {
 		g.displaceSession(id.key)
-		if len(g.sessions) >= 2*sessionsPerCertificate*g.limits.members {
-			g.metrics.packetDropped(dropTooMany)
+		if len(g.sessions) >= 2*sessionsPerCertificate*g.cfg.maxMembers {
+			g.count(dropTooMany)
 			return
 		}
 		floor := uint64(0)
@@ -106,7 +106,7 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 // should have ended before: it may have lost the message.
 func (g *guard) endDisplaced(again bool) {
 	deaths, news := g.proofs.displaced(again)
-	g.metrics.unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))
+	g.cfg.unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))
 	for _, death := range deaths {
 		death.From = g.self
 		g.deliver(append(slices.Clone(g.header), encodeMessage(messageDead, &death)...), g.addr)
@@ -124,7 +124,7 @@ func (g *guard) displaceSession(key keyID) {
 		return cmp.Compare(g.sessions[sessionKey{key, a}].used, g.sessions[sessionKey{key, b}].used)
 	})
 	g.endSession(sessionKey{key, oldest})
-	g.metrics.packetDropped(dropSessions)
+	g.count(dropSessions)
 }
 
 // endSession forgets a session. mu is held.

@@ -7,23 +7,23 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// Statement is a kind of signed statement. A signature of one kind never counts for another.
-type Statement string
+// statementKind is a kind of signed statement. A signature of one kind never counts for another.
+type statementKind string
 
-// The kinds of statement. StatementRecord is an advertisement record of package advertise.
+// The kinds of statement. kindRecord is an advertisement record of package advertise, kindLeave and
+// kindStay are notices of package membership.
 const (
-	StatementRecord Statement = "record"
-
-	statementMetadata Statement = "metadata"
-	statementLeave    Statement = "leave"
-	statementStay     Statement = "stay"
-	statementPacket   Statement = "packet"
-	statementAnswer   Statement = "answer"
+	kindRecord   statementKind = "record"
+	kindLeave    statementKind = "leave"
+	kindStay     statementKind = "stay"
+	kindMetadata statementKind = "metadata"
+	kindPacket   statementKind = "packet"
+	kindAnswer   statementKind = "answer"
 )
 
-// ErrUnproven is wrapped by errors of Verify if the author's certificate is not known here yet.
+// errUnproven is wrapped by errors of verify if the author's certificate is not known here yet.
 // The same statement may be valid later.
-var ErrUnproven = errors.New("the certificate of its author is not known here")
+var errUnproven = errors.New("the certificate of its author is not known here")
 
 // errForged is wrapped by errors about statements that their author did not sign.
 var errForged = errors.New("not signed by its author")
@@ -33,59 +33,44 @@ var errForged = errors.New("not signed by its author")
 const (
 	keyIDSize     = 8
 	signatureSize = 64
-	// MaxSignature is the most bytes that Sign returns.
-	MaxSignature = keyIDSize + signatureSize
+	// maxSignature is the most bytes that sign returns.
+	maxSignature = keyIDSize + signatureSize
 )
 
-// Sign returns this node's signature of a statement, at most MaxSignature bytes. It is nil without
-// certificates. Safe for concurrent use.
-func (n *Node) Sign(kind Statement, statement []byte) []byte {
-	if n.proofs == nil {
-		return nil
-	}
-	return n.proofs.sign(kind, statement)
+// sign returns this node's signature of a statement.
+func (g *guard) sign(kind statementKind, statement []byte) []byte {
+	return g.proofs.sign(kind, statement)
 }
 
-// Verify checks that the member with the given id made the statement. Without certificates the
-// error is always nil, because any holder of the gossip key is trusted. The error wraps ErrUnproven
-// while the author's certificate is unknown; any other error means that the statement is forged or
-// damaged. Safe for concurrent use.
-func (n *Node) Verify(author string, kind Statement, statement, signature []byte) error {
-	if n.proofs == nil {
-		return nil
-	}
-	key, ok := signer(signature)
+// verify checks that the author of a statement made it. The error wraps errUnproven while the
+// certificate is unknown, and the certificate is then requested if the author is alive; any other
+// error means that the statement is forged or damaged.
+func (g *guard) verify(c claim) error {
+	key, ok := signer(c.signature)
 	if !ok {
-		return fmt.Errorf("%s of %q: %w: it carries no signature", kind, author, errForged)
+		return fmt.Errorf("%s of %q: %w: it carries no signature", c.kind, c.author, errForged)
 	}
-	certificate, err := n.proofs.certificate(key)
+	certificate, err := g.proofs.certificate(key)
 	if err != nil {
-		if errors.Is(err, ErrUnproven) {
-			if s := n.Snapshot(); s != nil {
-				if m, alive := s.Get(author); alive {
-					n.guard.request(key, requestSource{from: m.GossipAddr})
-				}
+		if errors.Is(err, errUnproven) {
+			if addr := g.cfg.addrOf(c.author); addr != "" {
+				g.request(key, requestSource{from: addr})
 			}
 		}
-		return fmt.Errorf("%s of %q: %w", kind, author, err)
+		return fmt.Errorf("%s of %q: %w", c.kind, c.author, err)
 	}
-	return n.proofs.verify(certificate, claim{author, kind, statement, signature})
+	return g.proofs.verify(certificate, c)
 }
 
-// SignedNow reports whether a signature of this node was made with its current certificate: after a
-// renewal, statements must be signed again. Without certificates it is always true. Safe for
-// concurrent use.
-func (n *Node) SignedNow(signature []byte) bool {
-	if n.proofs == nil {
-		return true
-	}
+// signedNow reports whether a signature of this node was made with its current certificate.
+func (g *guard) signedNow(signature []byte) bool {
 	key, ok := signer(signature)
-	return ok && key == identity.KeyID(n.cfg.Identity.Chain()[0])
+	return ok && key == identity.KeyID(g.cfg.source.Chain()[0])
 }
 
 // signer returns the id of the certificate in a signature.
 func signer(signature []byte) (key keyID, ok bool) {
-	if len(signature) != MaxSignature {
+	if len(signature) != maxSignature {
 		return key, false
 	}
 	return keyID(signature[:keyIDSize]), true
@@ -94,20 +79,20 @@ func signer(signature []byte) (key keyID, ok bool) {
 // claim is a statement with its claimed author.
 type claim struct {
 	author    string
-	kind      Statement
+	kind      statementKind
 	statement []byte
 	signature []byte
 }
 
 // signed returns the bytes that a signature covers: the kind, the cluster and the statement.
-func (p *proofs) signed(kind Statement, statement []byte) []byte {
+func (p *proofs) signed(kind statementKind, statement []byte) []byte {
 	b := make([]byte, 0, len("ringway ")+len(kind)+len(p.label)+2+len(statement))
 	b = append(append(append(b, "ringway "...), kind...), 0)
 	b = append(append(b, p.label...), 0)
 	return append(b, statement...)
 }
 
-func (p *proofs) sign(kind Statement, statement []byte) []byte {
+func (p *proofs) sign(kind statementKind, statement []byte) []byte {
 	id, signature, err := p.source.Sign(p.signed(kind, statement))
 	if err != nil {
 		return nil // cannot happen with the keys that a source accepts; without a signature the message is refused

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -319,8 +318,6 @@ type Member struct {
 
 // Instance returns the name of this instance, which is unique to one boot of one member.
 func (m Member) Instance() string { return instanceName(m.ID, m.Epoch) }
-
-func instanceName(id string, epoch uint64) string { return fmt.Sprintf("%s.%d", id, epoch) }
 
 // IDs returns the ids of members, in their order.
 func IDs(members []Member) []string {

@@ -26,6 +26,8 @@ const (
 	udpReceiveBuffer = 2 << 20
 	// The two directions of a refusal, as metric labels.
 	inbound, outbound = "inbound", "outbound"
+	// greetTimeout limits the hello on a stream that is opened for certificates only.
+	greetTimeout = 2 * time.Second
 	// labelMagic begins every packet that carries a memberlist label.
 	labelMagic = 244
 )
@@ -217,10 +219,6 @@ func (t *transport) labelled(b []byte) bool {
 	return len(b) > len(t.header) && bytes.HasPrefix(b, t.header)
 }
 
-func labelHeader(label string) []byte {
-	return append([]byte{labelMagic, byte(len(label))}, label...)
-}
-
 func (t *transport) acceptStreams() {
 	const quiet = 10 * time.Second // between two warnings: a shortage may last
 	pending, pace := handshake.NewPending(handshake.PendingConfig{Limit: helloTimeout}), handshake.NewPace()
@@ -293,15 +291,11 @@ func (t *transport) serve(accepted *handshake.PendingConn, pace *handshake.Pace)
 	conn = g.conn
 	if protocol == protocolMemberlist {
 		if t.guard != nil {
-			by := announcer{peer.ID, t.guard.proofs.addr(instanceName(peer.ID, peer.Epoch))}
-			place := t.guard.exchanges.open(peer.ID)
-			if place == nil {
-				t.metrics.packetDropped(dropStreams)
+			if conn = t.guard.accepted(g.conn, peer.ID, peer.Epoch); conn == nil {
 				t.forget(raw)
-				_ = conn.Close()
+				_ = g.conn.Close()
 				return
 			}
-			conn = &inspected{Conn: conn, guard: t.guard, by: by, labelled: true, place: place}
 		}
 		t.forget(raw) // memberlist closes its own streams
 		select {
@@ -430,7 +424,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	if err != nil || t.guard == nil {
 		return conn, err
 	}
-	return &inspected{Conn: conn, guard: t.guard, by: announcer{peer.ID, a.Addr}}, nil
+	return t.guard.dialled(conn, peer.ID, a.Addr), nil
 }
 
 // StreamCh delivers streams of admitted members.

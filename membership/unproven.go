@@ -24,18 +24,21 @@ var unprovenReasons = []string{
 	unprovenAddress, unprovenFuture, unprovenTooMany, unprovenSuperseded, unprovenBoots,
 }
 
-// Unproven is an instance that gossip reports and that is in no snapshot, because its identity is
-// not proven.
-type Unproven struct {
+// leftOut is an instance that gossip reports and whose identity is not proven.
+type leftOut struct {
 	// ID, Epoch and GossipAddr are what gossip reports; any of them may be forged.
-	ID         string `json:"id"`
-	Epoch      uint64 `json:"epoch"`
-	GossipAddr string `json:"gossip_addr,omitempty"`
+	ID         string
+	Epoch      uint64
+	GossipAddr string
 	// Reason states what is missing and what to do.
-	Reason string `json:"reason"`
+	Reason string
 	// Since is when the instance was first refused for that reason.
-	Since time.Time `json:"since"`
+	Since time.Time
+}
 
+// listed is an entry of the list that operators read.
+type listed struct {
+	leftOut
 	kind string
 	last time.Time
 }
@@ -58,10 +61,11 @@ const unprovenFor = 2 * time.Minute
 
 // listUnproven lists an instance and reports whether the instance or its reason is new. The size
 // of the list is limited: at the limit an arbitrary instance is removed. mu is held.
-func (p *proofs) listUnproven(u Unproven) (news bool) {
+func (p *proofs) listUnproven(kind string, u leftOut) (news bool) {
 	name := instanceName(u.ID, u.Epoch)
 	old, known := p.unproven[name]
-	u.Since, u.last = p.now(), p.now()
+	now := p.now()
+	u.Since = now
 	if known && old.Reason == u.Reason {
 		u.Since = old.Since
 	}
@@ -71,34 +75,28 @@ func (p *proofs) listUnproven(u Unproven) (news bool) {
 			break
 		}
 	}
-	p.unproven[name] = u
+	p.unproven[name] = listed{u, kind, now}
 	return !known || old.Reason != u.Reason
 }
 
-// listStranger lists an instance that was refused in its hello.
-func (p *proofs) listStranger(u Unproven) {
+// listUnsigned lists a certified member that was refused in its hello because it does not sign its
+// gossip.
+func (g *guard) listUnsigned(id, addr string) {
+	g.cfg.unproven.WithLabelValues(unprovenUnsigned).Inc()
+	p := g.proofs
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listUnproven(u)
+	p.listUnproven(unprovenUnsigned, leftOut{ID: id, GossipAddr: addr, Reason: "its release does not sign gossip, so its gossip is ignored: upgrade it"})
 }
 
 // list returns the unproven instances, sorted by id and epoch.
-func (p *proofs) list() []Unproven {
+func (p *proofs) list() []leftOut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]Unproven, 0, len(p.unproven))
+	out := make([]leftOut, 0, len(p.unproven))
 	for _, u := range p.unproven {
-		out = append(out, u)
+		out = append(out, u.leftOut)
 	}
-	slices.SortFunc(out, func(a, b Unproven) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
+	slices.SortFunc(out, func(a, b leftOut) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
 	return out
-}
-
-// Unproven lists the instances that gossip reports and that are in no snapshot, sorted by id. It
-// is empty without certificates.
-func (n *Node) Unproven() []Unproven {
-	if n.proofs == nil {
-		return nil
-	}
-	return n.proofs.list()
 }
