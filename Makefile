@@ -192,7 +192,7 @@ generate: ## regenerate the generated files, such as docs/reference/flags.md
 .PHONY: wire-fixtures
 wire-fixtures: ## add the bytes that release RELEASE writes, such as RELEASE=0.2.0, to testdata/wire; replaces nothing
 	@[[ "$(RELEASE)" =~ ^[0-9]+\.[0-9]+\.[0-9]+$$ ]] || { echo 'set RELEASE to the version of the next release, such as RELEASE=0.2.0' >&2; exit 1; }
-	WIRE_FIXTURES='$(RELEASE)' go test -count=1 -run OfReleases ./membership ./advertise ./internal/sharedkey ./internal/proxy/ingress ./internal/relay/check ./internal/api
+	WIRE_FIXTURES='$(RELEASE)' go test -count=1 -run OfReleases ./membership ./membership/internal/trust ./advertise ./internal/sharedkey ./internal/proxy/ingress ./internal/relay/check ./internal/api
 
 .PHONY: house
 house: ## packages, imports that lead upwards, long files, exported names, lines of code, comments and tests, words of docs

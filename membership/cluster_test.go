@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // patience bounds every wait of these tests. They wait for events, so it is
@@ -53,7 +54,7 @@ func start(t *testing.T, change func(*Config)) *testNode {
 }
 
 // gossipAs makes a node gossip other metadata than its own from its start on.
-func gossipAs(n *Node, change func(*metadata)) error {
+func gossipAs(n *Node, change func(*gossip.Metadata)) error {
 	m := n.metadata()
 	change(&m)
 	return n.setMetadata(m)
@@ -468,7 +469,7 @@ func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
 		_, _ = random.Read(packet)
 		switch i % 3 {
 		case 1: // behind our own label
-			packet[0], packet[1] = labelMagic, byte(len("test/ci"))
+			copy(packet, gossip.LabelHeader("test/ci"))
 			copy(packet[2:], "test/ci")
 		case 2: // a user message of an unknown topic
 			copy(packet, "\xf4\x07test/ci\x08\x01\xfe")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // DefaultMaxMembers limits the members of a node: 20,000 workers and 300 relays, and a fifth more
@@ -134,11 +135,11 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"forward address", c.ForwardAddr}, {"admin address", c.AdminAddr}} {
-		if f.value != "" && !validAddr(f.value) {
+		if f.value != "" && !gossip.ValidAddr(f.value) {
 			bad("%s %.80q: give host:port", f.name, f.value)
 		}
 	}
-	if !printable(c.Version) {
+	if !gossip.Printable(c.Version) {
 		bad("version %.80q: it has characters that cannot be printed", c.Version)
 	}
 	if c.MaxMembers < 0 || c.MaxNewMembers < 0 {

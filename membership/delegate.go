@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 // delegate implements all delegate interfaces of memberlist. It is a separate type so that
@@ -21,7 +24,7 @@ type delegate struct {
 	self       string // instance name
 	label      hello
 	meta       atomic.Pointer[[]byte] // replaced when the certificate changes
-	guard      *guard                 // nil without certificates
+	guard      *trust.Guard           // nil without certificates
 	mailbox    *mailbox
 	broadcasts *queue
 	topics     map[byte]func([]byte) // written before start
@@ -54,7 +57,7 @@ const messageFormat = 1
 // NotifyMsg passes a message to the handler of its topic. The buffer belongs to memberlist.
 func (d *delegate) NotifyMsg(b []byte) {
 	if len(b) < 2 || b[0] != messageFormat {
-		d.metrics.packetDropped(dropMessageFormat)
+		d.metrics.packetDropped(trust.DropMessageFormat)
 		return
 	}
 	handle, ok := d.topics[b[1]]
@@ -88,9 +91,9 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 		return fmt.Errorf("node %q exceeds the limit: %d members are known: raise the limit on members", n.Name, d.limit)
 	}
 	if d.guard != nil {
-		return d.guard.prove(n.Name, addrOf(n), n.Meta)
+		return d.guard.Prove(n.Name, addrOf(n), n.Meta)
 	}
-	m, err := decodeMetadata(n.Meta)
+	m, err := gossip.DecodeMetadata(n.Meta)
 	switch {
 	case err != nil:
 		d.metrics.refused(inbound, fieldMalformed)
@@ -101,9 +104,9 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	case m.Environment != d.label.environment:
 		d.metrics.refused(inbound, fieldEnvironment)
 		return fmt.Errorf("node %q is of environment %q", n.Name, m.Environment)
-	case instanceName(m.ID, m.Epoch) != n.Name:
+	case gossip.InstanceName(m.ID, m.Epoch) != n.Name:
 		d.metrics.refused(inbound, fieldID)
-		return fmt.Errorf("node %q claims to be %q", n.Name, instanceName(m.ID, m.Epoch))
+		return fmt.Errorf("node %q claims to be %q", n.Name, gossip.InstanceName(m.ID, m.Epoch))
 	}
 	return nil
 }
@@ -157,13 +160,13 @@ func (d *delegate) alive(instance string, alive bool) {
 		}
 	}
 	if d.guard != nil {
-		d.guard.recordGone(instance, !alive)
+		d.guard.RecordGone(instance, !alive)
 	}
 }
 
 // nodeOf returns the id in the name of an instance.
 func nodeOf(instance string) string {
-	id, _, _ := splitInstance(instance)
+	id, _, _ := gossip.SplitInstance(instance)
 	return id
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // Without certificates a holder of the gossip key can say goodbye in the name of another member, to
@@ -28,7 +30,7 @@ func TestAForgedGoodbyeEndsAMemberForSeconds(t *testing.T) {
 				}
 				for _, n := range others {
 					for incarnation := range uint32(8) {
-						n.hears(t, messageDead, &doubtMessage{Incarnation: 1 + incarnation, Node: victim.delegate.self, From: victim.delegate.self})
+						n.hears(t, gossip.KindDead, &gossip.Doubt{Incarnation: 1 + incarnation, Node: victim.delegate.self, From: victim.delegate.self})
 					}
 				}
 				began, ended := time.Now(), false

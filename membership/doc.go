@@ -11,8 +11,9 @@
 //
 //	 UDP, TCP (mTLS)     memberlist goroutines          one goroutine
 //	───────────► transport ──► memberlist ──► delegate ──► mailbox ──► loop ──► Snapshot
-//	             │ hello:        (SWIM)       copies and    newest     table    atomic load
-//	             │ cluster?                   returns       wins                or Watch
+//	             │ hello:  ▲     (SWIM)       copies and    newest     table    atomic load
+//	             │ cluster?│                  returns       wins                or Watch
+//	             │         └ with certificates: internal/trust
 //	             └► streams of other protocols ──► HandleStream
 //
 // # Rules
@@ -37,16 +38,11 @@
 //   - Every stream begins with a hello in both directions (see hello.go). The delegates of
 //     memberlist cannot refuse a process such that both sides learn the reason; the
 //     hello can. Packets carry the label cluster/environment.
-//   - With certificates a statement counts only with the signature of its author. Packets,
-//     metadata and notices are signed (guard.go, statement.go), memberlist receives only
-//     messages that are signed and within limits (inspect.go), and snapshots contain only
-//     instances whose certificate was checked (proof.go). A missing certificate is
-//     requested (introduce.go). Unproven lists the other instances.
-//   - What one certificate can make grow is bounded for that certificate: bounds.go has the
-//     table.
-//   - With certificates an instance signs its incarnation with its metadata when both leave
-//     (incarnation.go). Doubts about it count up to that incarnation, as suspicions, and a
-//     member begins few of them (doubt.go). Doubters lists those that send more.
+//   - With certificates package internal/trust stands between the sockets and memberlist:
+//     only what the author of a statement has signed, within limits, comes through, and
+//     snapshots contain only instances whose certificate it has checked. Unproven lists the
+//     other instances, Doubters the members that doubt others without a cause.
+//   - Package internal/gossip has the formats of both.
 //   - With certificates streams use mutual TLS. TLS checks the chain; the hello checks
 //     whether the member belongs to the cluster and matches its certificate.
 //   - With a Keyring packets are encrypted: outsiders cannot read or send them. Keys are
@@ -55,6 +51,5 @@
 //   - Package discovery resolves seeds, package identity handles certificates; package
 //     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle), mailbox.mu,
-//     transport.mu, exchanges.mu, refusals.mu, statusBoard.mu, Keyring.mu, proofs.mu,
-//     ownStatement.mu, doubts.mu; and guard.mu, with which proofs.mu is never taken.
+//     transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, and those of package trust.
 package membership

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // What the histories of package membership_test do that no configuration allows.
@@ -42,7 +43,7 @@ func (n *Node) Borrow(source *identity.Source) {
 
 // LieAbout makes a node gossip what its certificate denies.
 func (n *Node) LieAbout(what string) error {
-	return gossipAs(n, func(m *metadata) {
+	return gossipAs(n, func(m *gossip.Metadata) {
 		switch what {
 		case "role":
 			m.Role = string(identity.RoleRelay)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 func TestAMemberAtItsLimitSaysSoOnceAndNoLongerWhenThereIsRoom(t *testing.T) {
@@ -43,9 +44,9 @@ func TestAMemberAtItsLimitSaysSoOnceAndNoLongerWhenThereIsRoom(t *testing.T) {
 }
 
 func TestMembersAreCountedByNodeWhereTheyAreProven(t *testing.T) {
-	proven := newGuard(t.Context(), guardConfig{})
+	proven := trust.New(t.Context(), trust.Config{})
 	for _, c := range []struct {
-		guard  *guard
+		guard  *trust.Guard
 		living []string
 		name   string
 		full   bool

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // TestRandomPacketsMoveNoMember sends garbage of every kind at a live member for as
@@ -42,7 +44,7 @@ func TestRandomPacketsMoveNoMember(t *testing.T) {
 	defer udp.Close()
 	random := rand.NewChaCha8([32]byte{7})
 	pick := rand.New(random)
-	label := append([]byte{labelMagic, byte(len("test/ci"))}, "test/ci"...)
+	label := gossip.LabelHeader("test/ci")
 	packet := make([]byte, 1400)
 	for range randomPackets {
 		_, _ = random.Read(packet)

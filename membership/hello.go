@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // The hello is the first message on every stream, in both directions, before memberlist or
@@ -23,7 +24,7 @@ import (
 //	acceptor  ──► verdict (0 ok, else a refusal) and its own hello
 //
 // Format 2 is that of members with certificates: they sign their gossip, and the tick
-// carries the sender's time (see guard.go). A member that does not sign is refused, because
+// carries the sender's time (see package trust). A member that does not sign is refused, because
 // its gossip would not count.
 //
 // An acceptor with a certificate answers a hello in clear text also in clear text, with the
@@ -68,14 +69,14 @@ var errTLS = errors.New("a TLS handshake where a hello was expected")
 
 func (h hello) append(b []byte) []byte {
 	b = append(b, helloMagic...)
-	b = appendString(b, h.cluster)
-	b = appendString(b, h.environment)
+	b = gossip.AppendText(b, h.cluster)
+	b = gossip.AppendText(b, h.environment)
 	b = append(b, h.format)
-	b = appendString(b, h.protocol)
-	b = appendString(b, h.id)
+	b = gossip.AppendText(b, h.protocol)
+	b = gossip.AppendText(b, h.id)
 	b = binary.BigEndian.AppendUint64(b, h.epoch)
-	b = appendString(b, string(h.role))
-	b = appendString(b, h.keys)
+	b = gossip.AppendText(b, string(h.role))
+	b = gossip.AppendText(b, h.keys)
 	return binary.BigEndian.AppendUint64(b, h.tick)
 }
 
@@ -86,16 +87,16 @@ func decodeHello(b []byte) (h hello, complete bool, err error) {
 	if len(b) < len(helloMagic) || string(b[:len(helloMagic)]) != helloMagic {
 		return h, false, fmt.Errorf("%w: it does not begin with %q: is the other end a Ringway member?", errHello, helloMagic)
 	}
-	r := &fieldReader{rest: b[len(helloMagic):]}
-	h.cluster, h.environment = r.string(), r.string()
-	if r.failed {
+	r := &gossip.FieldReader{Rest: b[len(helloMagic):]}
+	h.cluster, h.environment = r.Text(), r.Text()
+	if r.Failed {
 		return h, false, fmt.Errorf("%w: cluster and environment are cut short", errHello)
 	}
-	h.format, h.protocol, h.id = r.byte(), r.string(), r.string()
-	h.epoch, h.role, h.keys = r.uint64(), identity.Role(r.string()), r.string()
-	if complete = !r.failed; complete && h.format >= helloSigned {
-		h.tick = r.uint64()
-		complete = !r.failed
+	h.format, h.protocol, h.id = r.Byte(), r.Text(), r.Text()
+	h.epoch, h.role, h.keys = r.Uint64(), identity.Role(r.Text()), r.Text()
+	if complete = !r.Failed; complete && h.format >= helloSigned {
+		h.tick = r.Uint64()
+		complete = !r.Failed
 	}
 	return h, complete, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // protocolSync is the anti-entropy protocol of package advertise.
@@ -32,8 +33,8 @@ func TestAHelloSurvivesTheWire(t *testing.T) {
 }
 
 func TestAForeignClusterIsReportedBeforeAnyOtherDifferenceOfItsHello(t *testing.T) {
-	foreign := appendString(append([]byte(nil), helloMagic...), "prod")
-	foreign = append(appendString(foreign, "eu"), 0xff, 0xff, 0xff) // garbage from here on
+	foreign := gossip.AppendText(append([]byte(nil), helloMagic...), "prod")
+	foreign = append(gossip.AppendText(foreign, "eu"), 0xff, 0xff, 0xff) // garbage from here on
 	h, complete, err := decodeHello(foreign)
 	if err != nil {
 		t.Fatal(err)

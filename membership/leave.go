@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 const (
@@ -28,7 +30,7 @@ type leaveNotice struct {
 }
 
 func (l leaveNotice) payload() []byte {
-	return appendString(binary.BigEndian.AppendUint64(nil, l.epoch), l.id)
+	return gossip.AppendText(binary.BigEndian.AppendUint64(nil, l.epoch), l.id)
 }
 
 // topic returns the topic of the notice and the kind of statement that its signature covers.
@@ -46,7 +48,7 @@ func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
 	topic, kind := notice.topic()
 	payload := notice.payload()
 	if err := n.Verify(notice.id, kind, payload, notice.signature); err != nil {
-		n.metrics.packetDropped(dropForged)
+		n.metrics.packetDropped(trust.DropForged)
 		n.logger.Debug("notice dropped", "err", err)
 		return false
 	}
@@ -55,7 +57,7 @@ func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
 		return false
 	}
 	if n.guard != nil && !notice.stay {
-		n.guard.recordLeave(notice.id, notice.epoch)
+		n.guard.RecordLeave(notice.id, notice.epoch)
 	}
 	if notice.stay {
 		changed = n.report(state.stays(notice.id, notice.epoch, time.Now()))
@@ -73,7 +75,7 @@ func (n *Node) contradict(notice leaveNotice) {
 	if notice.stay {
 		return // this node's own notice, passed on by another member
 	}
-	n.metrics.packetDropped(dropForged)
+	n.metrics.packetDropped(trust.DropForged)
 	n.logger.Warn("received a forged notice that this node is leaving: another process has the gossip key", "id", n.cfg.ID)
 	answer := leaveNotice{id: n.cfg.ID, epoch: n.epoch, stay: true}
 	_ = n.announce(answer)
@@ -89,14 +91,14 @@ func (n *Node) announce(notice leaveNotice) error {
 // receiveNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
 // goroutine.
 func (n *Node) receiveNotice(payload []byte, stay bool) {
-	r := &fieldReader{rest: payload}
-	epoch, id := r.uint64(), r.string()
-	if r.failed || identity.CheckName(id) != nil || len(r.rest) > MaxSignature {
-		n.metrics.packetDropped(dropMessageFormat)
+	r := &gossip.FieldReader{Rest: payload}
+	epoch, id := r.Uint64(), r.Text()
+	if r.Failed || identity.CheckName(id) != nil || len(r.Rest) > MaxSignature {
+		n.metrics.packetDropped(trust.DropMessageFormat)
 		return
 	}
 	select {
-	case n.leaves <- leaveNotice{id, epoch, stay, r.rest}:
+	case n.leaves <- leaveNotice{id, epoch, stay, r.Rest}:
 	default:
 		n.metrics.packetDropped(dropQueueFull) // the member will be considered failed
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/publish"
+	"github.com/ringway/ringway/membership/internal/gossip"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 const (
@@ -78,10 +80,10 @@ func (n *Node) answered(state *table) bool {
 
 // checkProofs checks all proofs again and reports whether a member has lost its proof or has one again.
 func (n *Node) checkProofs(state *table) bool {
-	n.guard.sweep()
+	n.guard.Sweep()
 	for _, m := range state.members() {
 		_, shown := n.Snapshot().Get(m.ID)
-		if shown != (n.guard.lapsed(m.Instance()) == "") {
+		if shown != (n.guard.Lapsed(m.Instance()) == "") {
 			return true
 		}
 	}
@@ -98,9 +100,9 @@ func (n *Node) apply(state *table, events []event) (changed bool) {
 			changed = n.report(state.gone(s.name, n.answered(state), now)) || changed
 			continue
 		}
-		m, err := decodeMetadata(s.meta)
-		if err != nil || instanceName(m.ID, m.Epoch) != s.name {
-			n.metrics.packetDropped(dropMetadata) // an update with metadata that NotifyAlive would refuse
+		m, err := gossip.DecodeMetadata(s.meta)
+		if err != nil || gossip.InstanceName(m.ID, m.Epoch) != s.name {
+			n.metrics.packetDropped(trust.DropMetadata) // an update with metadata that NotifyAlive would refuse
 			continue
 		}
 		seen := memberOf(m, s.addr)
@@ -118,7 +120,7 @@ func (n *Node) serviceNames(e event) string {
 	case e.name == n.delegate.self:
 		return n.cfg.Identity.Claims().Services
 	}
-	return n.guard.serviceNames(e.meta)
+	return n.guard.ServiceNames(e.meta)
 }
 
 // report logs and counts the changes of the table.
@@ -183,11 +185,11 @@ func (n *Node) publish(state *table) {
 // leaveOut reports whether a member is left out because its identity is not proven any more. old is
 // the snapshot before, nil without one.
 func (n *Node) leaveOut(old *Snapshot, m Member) bool {
-	reason := n.guard.lapsed(m.Instance())
+	reason := n.guard.Lapsed(m.Instance())
 	if reason == "" {
 		return false
 	}
-	n.guard.leaveOut(leftOut{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason})
+	n.guard.LeaveOut(trust.Unproven{ID: m.ID, Epoch: m.Epoch, GossipAddr: m.GossipAddr, Reason: reason})
 	if old == nil {
 		return true
 	}

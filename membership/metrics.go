@@ -13,6 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 // metrics holds every metric of the package. No label contains data of a peer.
@@ -65,7 +66,7 @@ func (m *metrics) initialise() {
 			m.refusals.WithLabelValues(direction, string(reason))
 		}
 	}
-	metric.StartAtZero(m.unproven, unprovenReasons...)
+	metric.StartAtZero(m.unproven, trust.UnprovenReasons()...)
 	for _, reason := range handshake.PendingReasons() {
 		m.refusals.WithLabelValues(inbound, reason)
 	}
@@ -88,7 +89,7 @@ const (
 
 var dropReasons = append([]string{
 	dropLabel, dropQueueFull, dropMessageTopic, dropBadAddress, dropWrite, dropEvicted,
-}, guardReasons...)
+}, trust.DropReasons()...)
 
 // The results of attempts to join.
 const (

@@ -17,6 +17,8 @@ import (
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/publish"
+	"github.com/ringway/ringway/membership/internal/gossip"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 const (
@@ -64,7 +66,7 @@ type Node struct {
 	drained   chan struct{}    // draining changed; to followMetadata
 
 	list  *memberlist.Memberlist // set by Start
-	guard *guard                 // nil without certificates
+	guard *trust.Guard           // nil without certificates
 
 	snapshots publish.Value[Snapshot]
 	status    statusBoard
@@ -100,7 +102,7 @@ func New(cfg Config) (*Node, error) {
 	greet := func() hello {
 		h := h
 		if n.guard != nil {
-			h.format, h.tick = helloSigned, n.guard.nextTick()
+			h.format, h.tick = helloSigned, n.guard.NextTick()
 		}
 		if cfg.Keyring != nil {
 			h.keys = strings.Join(cfg.Keyring.Fingerprints(), ",")
@@ -108,9 +110,9 @@ func New(cfg Config) (*Node, error) {
 		return h
 	}
 	n.delegate = &delegate{
-		self: instanceName(cfg.ID, epoch), label: h, mailbox: n.mailbox, broadcasts: queue,
+		self: gossip.InstanceName(cfg.ID, epoch), label: h, mailbox: n.mailbox, broadcasts: queue,
 		living: make(map[string]struct{}), nodes: make(map[string]int), limit: cfg.MaxMembers,
-		placeholder: instanceName(cfg.ID, 0), placing: true, placed: make(chan struct{}, 1),
+		placeholder: gossip.InstanceName(cfg.ID, 0), placing: true, placed: make(chan struct{}, 1),
 		topics: make(map[byte]func([]byte)), metrics: n.metrics, logger: cfg.Logger,
 	}
 	n.delegate.topics[topicLeave] = func(payload []byte) { n.receiveNotice(payload, false) }
@@ -152,19 +154,19 @@ func New(cfg Config) (*Node, error) {
 
 // secure makes the node sign its gossip and accept only signed gossip.
 func (n *Node) secure() {
-	cfg := guardConfig{
-		source: n.cfg.Identity, label: n.cfg.label(),
-		self: n.delegate.self, epoch: n.epoch, addr: n.Addr(),
-		maxMembers: n.cfg.MaxMembers, maxNewMembers: n.cfg.MaxNewMembers,
-		send: n.transport.sendRaw, deliver: n.transport.deliver,
-		addrOf: n.addrOf, answered: n.hearProbed,
-		dropped: n.metrics.dropped, unproven: n.metrics.unproven,
-		clock: n.cfg.clock, logger: n.logger,
+	cfg := trust.Config{
+		Identity: n.cfg.Identity, Label: n.cfg.label(),
+		Self: n.delegate.self, Epoch: n.epoch, Addr: n.Addr(),
+		MaxMembers: n.cfg.MaxMembers, MaxNewMembers: n.cfg.MaxNewMembers,
+		Send: n.transport.sendRaw, Deliver: n.transport.deliver,
+		AddrOf: n.addrOf, Answered: n.hearProbed,
+		Dropped: n.metrics.dropped, Unproven: n.metrics.unproven,
+		Clock: n.cfg.clock, Logger: n.logger,
 	}
 	if n.cfg.Keyring != nil {
-		cfg.keys, cfg.primary = n.cfg.Keyring.Keys, n.cfg.Keyring.primary
+		cfg.Keys, cfg.PrimaryKey = n.cfg.Keyring.Keys, n.cfg.Keyring.primary
 	}
-	n.guard = newGuard(n.transport.ctx, cfg)
+	n.guard = trust.New(n.transport.ctx, cfg)
 	n.transport.guard, n.delegate.guard = n.guard, n.guard
 }
 
@@ -234,7 +236,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.Delegate, c.Events, c.Alive, c.Conflict = n.delegate, n.delegate, n.delegate, n.delegate
 	switch {
 	case n.guard != nil: // the guard seals packets, and TLS protects streams
-		c.UDPBufferSize = maxWrapped
+		c.UDPBufferSize = trust.MaxPacket
 	case n.cfg.Keyring != nil:
 		c.Keyring = n.cfg.Keyring.ring
 	}

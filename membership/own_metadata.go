@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // updateTimeout limits the wait until the gossip about new metadata is sent.
@@ -15,10 +16,10 @@ func (n *Node) describe() error { return n.setMetadata(n.metadata()) }
 
 // setMetadata encodes the metadata that this node gossips. With certificates the guard signs it on
 // its way out, together with the incarnation.
-func (n *Node) setMetadata(m metadata) error {
-	encode := func(m metadata) ([]byte, error) { return m.encode(0) }
+func (n *Node) setMetadata(m gossip.Metadata) error {
+	encode := func(m gossip.Metadata) ([]byte, error) { return m.Encode(0) }
 	if n.guard != nil {
-		encode = n.guard.template
+		encode = n.guard.Template
 	}
 	meta, err := encode(m)
 	if err != nil {
@@ -28,9 +29,9 @@ func (n *Node) setMetadata(m metadata) error {
 	return nil
 }
 
-func (n *Node) metadata() metadata {
-	return metadata{
-		Format: metadataFormat, Cluster: n.cfg.Cluster, Environment: n.cfg.Environment,
+func (n *Node) metadata() gossip.Metadata {
+	return gossip.Metadata{
+		Format: gossip.MetadataFormat, Cluster: n.cfg.Cluster, Environment: n.cfg.Environment,
 		ID: n.cfg.ID, Epoch: n.epoch, Role: string(n.cfg.Role),
 		Datacenter: n.cfg.Datacenter, Region: n.cfg.Region,
 		ForwardAddr: n.cfg.ForwardAddr, AdminAddr: n.cfg.AdminAddr, Version: n.cfg.Version,
@@ -56,7 +57,7 @@ func (n *Node) SetDraining(on bool) {
 func (n *Node) followMetadata(ctx context.Context) {
 	var doubted <-chan struct{}
 	if n.guard != nil {
-		doubted = n.guard.doubted
+		doubted = n.guard.Doubted()
 	}
 	draining := false // as the others know it
 	for {
@@ -87,7 +88,7 @@ func (n *Node) followMetadata(ctx context.Context) {
 	}
 }
 
-func (n *Node) updateMetadata(m metadata) {
+func (n *Node) updateMetadata(m gossip.Metadata) {
 	if err := n.setMetadata(m); err != nil {
 		n.logger.Error("cannot gossip the new metadata of this node, so other members keep the old one", "err", err)
 		return
@@ -98,7 +99,7 @@ func (n *Node) updateMetadata(m metadata) {
 }
 
 // memberOf returns the member that metadata describes.
-func memberOf(m metadata, gossipAddr string) Member {
+func memberOf(m gossip.Metadata, gossipAddr string) Member {
 	return Member{
 		ID: m.ID, Epoch: m.Epoch, Role: identity.Role(m.Role),
 		Cluster: m.Cluster, Environment: m.Environment,

@@ -8,12 +8,14 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // hears makes a node receive one message of memberlist, and waits until it is handled.
 func (n *Node) hears(t *testing.T, kind byte, message any) {
 	t.Helper()
-	n.transport.queue(&memberlist.Packet{Buf: append(slices.Clone(n.transport.header), encodeMessage(kind, message)...), From: n.transport.packets.LocalAddr(), Timestamp: time.Now()})
+	n.transport.queue(&memberlist.Packet{Buf: append(slices.Clone(n.transport.header), gossip.Encode(kind, message)...), From: n.transport.packets.LocalAddr(), Timestamp: time.Now()})
 	synctest.Wait()
 }
 
@@ -27,17 +29,17 @@ func TestTheGoodbyeOfANodeIsSentWhateverElseItGossips(t *testing.T) {
 		if count(a) != 3 {
 			t.Fatalf("a sees %d members", count(a))
 		}
-		about := func(n *Node, incarnation uint32) *doubtMessage {
-			return &doubtMessage{Incarnation: incarnation, Node: n.delegate.self, From: c.delegate.self}
+		about := func(n *Node, incarnation uint32) *gossip.Doubt {
+			return &gossip.Doubt{Incarnation: incarnation, Node: n.delegate.self, From: c.delegate.self}
 		}
-		a.hears(t, messageSuspect, about(b, 1))
-		a.hears(t, messageDead, about(b, 1))
-		a.hears(t, messageSuspect, about(c, 1))
+		a.hears(t, gossip.KindSuspect, about(b, 1))
+		a.hears(t, gossip.KindDead, about(b, 1))
+		a.hears(t, gossip.KindSuspect, about(c, 1))
 		left := make(chan error, 1)
 		begin := time.Now()
 		go func() { left <- a.list.Leave(10 * time.Second) }()
 		synctest.Wait()
-		a.hears(t, messageAlive, &aliveMessage{
+		a.hears(t, gossip.KindAlive, &gossip.Alive{
 			Incarnation: 2, Node: b.delegate.self, Addr: s.hosts[1].IP().AsSlice(), Port: 7400,
 			Meta: *b.delegate.meta.Load(), Vsn: a.memberlistConfig().BuildVsnArray(),
 		})
@@ -69,7 +71,7 @@ func TestANodeWithAKeyIgnoresClearText(t *testing.T) {
 		keyed := func(c *Config) { c.Keyring = keyring(t, 1) }
 		a, b := s.node(keyed), s.node(keyed)
 		time.Sleep(time.Minute)
-		a.hears(t, messageDead, &doubtMessage{Incarnation: 1, Node: b.delegate.self, From: b.delegate.self})
+		a.hears(t, gossip.KindDead, &gossip.Doubt{Incarnation: 1, Node: b.delegate.self, From: b.delegate.self})
 		if n := a.list.NumMembers(); n != 2 || testutil.ToFloat64(a.metrics.problems) != 1 {
 			t.Errorf("a sees %d members, and memberlist has %v complaints", n, testutil.ToFloat64(a.metrics.problems))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 // fromFiles gives a member certificates that a test can replace, and a deny list.
@@ -156,7 +157,7 @@ func TestADeniedMemberLeavesTheViewAndIsNamed(t *testing.T) {
 		t.Errorf("listed: %+v", list)
 	}
 	happens(t, "its packets are dropped", func() bool {
-		return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(dropCertificate)) > 0
+		return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues("certificate")) > 0
 	})
 	// The view is published before the event is counted.
 	happens(t, "it is counted once", func() bool {
@@ -219,6 +220,31 @@ func TestNoMoreMembersAreLetInThanTheLimitAllows(t *testing.T) {
 	}
 }
 
+func TestOneMemberAnnouncesNoMoreUnprovenOnesAMinuteThanTheLimitAllows(t *testing.T) {
+	a := authority(t)
+	worker := func(id, seed string, limit int) *testNode {
+		return start(t, func(c *Config) {
+			c.ID, c.Role, c.Seeds, c.MaxNewMembers = id, identity.RoleWorker, []string{seed}, limit
+			certified(t, a, c, nil)
+		})
+	}
+	seed := start(t, func(c *Config) { c.ID = "r1"; certified(t, a, c, nil) })
+	for _, id := range []string{"w1", "w2", "w3"} {
+		worker(id, seed.Addr(), 0)
+	}
+	seed.await(t, "all", sees("r1", "w1", "w2", "w3"))
+	refused := func(n *testNode) float64 {
+		return testutil.ToFloat64(n.metrics.dropped.WithLabelValues("too_many"))
+	}
+	limited := worker("limited", seed.Addr(), 1)
+	happens(t, "two of three are refused", func() bool { return refused(limited) >= 2 })
+	free := worker("free", seed.Addr(), 0)
+	free.await(t, "all", func(s *Snapshot) bool { return len(s.Members()) >= 5 })
+	if n := refused(free); n > 0 {
+		t.Errorf("%v are refused without a limit", n)
+	}
+}
+
 // Without certificates a holder of the gossip key can claim that another member is
 // leaving; that member contradicts.
 func TestAMemberThatIsReportedToLeaveAnnouncesThatItStays(t *testing.T) {
@@ -258,10 +284,10 @@ func TestALeaveNoticeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 	payload := forged.payload()
 	for _, signature := range [][]byte{nil, make([]byte, MaxSignature), others[1].Sign(statementLeave, payload), others[0].Sign(statementStay, payload)} {
 		forged.signature = signature
-		before := testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(dropForged))
+		before := testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(trust.DropForged))
 		seed.receiveNotice(append(forged.payload(), signature...), false)
 		happens(t, "the notice is counted", func() bool {
-			return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(dropForged)) > before
+			return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(trust.DropForged)) > before
 		})
 	}
 	if m, _ := seed.Snapshot().Get("w1"); m.Leaving {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 const (
@@ -156,8 +158,8 @@ const placeholderTimeout = 30 * time.Second
 func (n *Node) keepQueueOccupied(c *memberlist.Config) error {
 	name := n.delegate.placeholder
 	for _, m := range [][]byte{
-		encodeMessage(messageAlive, &aliveMessage{Incarnation: 1, Node: name, Addr: n.advertise.Addr().AsSlice(), Vsn: c.BuildVsnArray()}),
-		encodeMessage(messageDead, &doubtMessage{Incarnation: 1, Node: name, From: strings.Repeat(".", 2*c.UDPBufferSize)}),
+		gossip.Encode(gossip.KindAlive, &gossip.Alive{Incarnation: 1, Node: name, Addr: n.advertise.Addr().AsSlice(), Vsn: c.BuildVsnArray()}),
+		gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 1, Node: name, From: strings.Repeat(".", 2*c.UDPBufferSize)}),
 	} {
 		n.transport.queue(&memberlist.Packet{Buf: append(slices.Clone(n.transport.header), m...), From: n.transport.packets.LocalAddr(), Timestamp: time.Now()})
 		select {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 const homeCluster, homeEnvironment = "home", "test"
@@ -41,7 +42,7 @@ var shownBy = map[string]string{
 	"PublishInterval": "TestALongerPublishIntervalShowsABurstLaterAndTogether",
 	"LeaveTimeout":    "TestAShorterLeaveTimeoutGoesSooner",
 	"MaxMembers":      "TestNoMoreMembersAreLetInThanTheLimitAllows",
-	"MaxNewMembers":   "TestAMemberMayReportALimitedNumberOfUnprovenOnesAMinute",
+	"MaxNewMembers":   "TestOneMemberAnnouncesNoMoreUnprovenOnesAMinuteThanTheLimitAllows",
 	"Identity":        "TestWhoIsRefusedForItsCertificateOrKeyLearnsWhy",
 	"Keyring":         "TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides",
 	"Network":         "TestANodeListensAtItsBindAddressAndIsFoundAtItsAdvertiseAddress",
@@ -256,11 +257,11 @@ func TestByDefaultOnlyTheCostOfTheCopyDelaysASnapshot(t *testing.T) {
 		for i := range 3 {
 			m := n.metadata()
 			m.ID = fmt.Sprintf("w%d", i)
-			meta, err := m.encode(0)
+			meta, err := m.Encode(0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			n.mailbox.post(event{name: instanceName(m.ID, m.Epoch), meta: meta, addr: "10.0.0.9:7400"})
+			n.mailbox.post(event{name: gossip.InstanceName(m.ID, m.Epoch), meta: meta, addr: "10.0.0.9:7400"})
 			time.Sleep(5 * intervalPerMember)
 			synctest.Wait()
 			if count(n) != 2+i {

@@ -73,7 +73,7 @@ func (t *transport) learn(peer Peer, g greeting) error {
 	if t.guard == nil {
 		return nil
 	}
-	if err := t.guard.certified(g.chain, peer.Epoch, peer.tick); err != nil {
+	if err := t.guard.Certified(g.chain, peer.Epoch, peer.tick); err != nil {
 		return fmt.Errorf("certificate of %s (%s): %w", peer.ID, g.conn.RemoteAddr(), err)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (t *transport) listUnsigned(g greeting, err error) {
 	if t.guard == nil || !errors.As(err, &refusal) || refusal.Field != fieldFormat || g.claims.Node != refusal.Node {
 		return
 	}
-	t.guard.listUnsigned(refusal.Node, refusal.Addr)
+	t.guard.ListUnsigned(refusal.Node, refusal.Addr)
 }
 
 // closedError is the error of a hello that took too long, or whose place was needed for another

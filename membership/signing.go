@@ -1,25 +1,29 @@
 package membership
 
-import "time"
+import (
+	"time"
+
+	"github.com/ringway/ringway/membership/internal/trust"
+)
 
 // Statement is a kind of signed statement. A signature of one kind never counts for another.
 type Statement string
 
 // StatementRecord is an advertisement record of package advertise.
-const StatementRecord Statement = Statement(kindRecord)
+const StatementRecord Statement = Statement(trust.StatementRecord)
 
 // The notices of this package.
 const (
-	statementLeave = Statement(kindLeave)
-	statementStay  = Statement(kindStay)
+	statementLeave = Statement(trust.StatementLeave)
+	statementStay  = Statement(trust.StatementStay)
 )
 
 // ErrUnproven is wrapped by errors of Verify if the author's certificate is not known here yet.
 // The same statement may be valid later.
-var ErrUnproven = errUnproven
+var ErrUnproven = trust.ErrUnproven
 
 // MaxSignature is the most bytes that Sign returns.
-const MaxSignature = maxSignature
+const MaxSignature = trust.MaxSignature
 
 // Sign returns this node's signature of a statement, at most MaxSignature bytes. It is nil without
 // certificates. Safe for concurrent use.
@@ -27,7 +31,7 @@ func (n *Node) Sign(kind Statement, statement []byte) []byte {
 	if n.guard == nil {
 		return nil
 	}
-	return n.guard.sign(statementKind(kind), statement)
+	return n.guard.Sign(trust.Statement(kind), statement)
 }
 
 // Verify checks that the member with the given id made the statement. Without certificates the
@@ -38,7 +42,7 @@ func (n *Node) Verify(author string, kind Statement, statement, signature []byte
 	if n.guard == nil {
 		return nil
 	}
-	return n.guard.verify(claim{author, statementKind(kind), statement, signature})
+	return n.guard.Verify(trust.Claim{Author: author, Kind: trust.Statement(kind), Statement: statement, Signature: signature})
 }
 
 // addrOf returns the gossip address of a live member, empty if there is none.
@@ -55,7 +59,7 @@ func (n *Node) addrOf(id string) string {
 // renewal, statements must be signed again. Without certificates it is always true. Safe for
 // concurrent use.
 func (n *Node) SignedNow(signature []byte) bool {
-	return n.guard == nil || n.guard.signedNow(signature)
+	return n.guard == nil || n.guard.SignedNow(signature)
 }
 
 // Unproven is an instance that gossip reports and that is in no snapshot, because its identity is
@@ -77,7 +81,7 @@ func (n *Node) Unproven() []Unproven {
 	if n.guard == nil {
 		return nil
 	}
-	list := n.guard.unproven()
+	list := n.guard.Unproven()
 	out := make([]Unproven, len(list))
 	for i, u := range list {
 		out[i] = Unproven(u)
@@ -92,5 +96,5 @@ func (n *Node) Doubters() map[string]uint64 {
 	if n.guard == nil {
 		return nil
 	}
-	return n.guard.doubters()
+	return n.guard.Doubters()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // table is the event loop's state: the live instances and their history. It is pure: no lock, no
@@ -317,7 +318,7 @@ type Member struct {
 }
 
 // Instance returns the name of this instance, which is unique to one boot of one member.
-func (m Member) Instance() string { return instanceName(m.ID, m.Epoch) }
+func (m Member) Instance() string { return gossip.InstanceName(m.ID, m.Epoch) }
 
 // IDs returns the ids of members, in their order.
 func IDs(members []Member) []string {
@@ -339,5 +340,5 @@ type Peer struct {
 	// Addr is the remote address of the connection.
 	Addr string
 
-	tick uint64 // the peer's time, see guard.go
+	tick uint64 // the peer's time, for package trust
 }

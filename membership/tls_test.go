@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 func authority(t *testing.T) *identity.Authority {
@@ -180,10 +181,10 @@ func TestAMemberThatGossipsAnotherRoleThanItsCertificateIsLeftOut(t *testing.T) 
 		c.ID, c.Role, c.Seeds = "w1", identity.RoleWorker, []string{seed.Addr()}
 		certified(t, a, c, nil)
 	}, func(n *Node) error {
-		return gossipAs(n, func(m *metadata) { m.Role = string(identity.RoleRelay) })
+		return gossipAs(n, func(m *gossip.Metadata) { m.Role = string(identity.RoleRelay) })
 	})
 	liar.await(t, "r1", sees("r1", "w1"))
-	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues(unprovenDisagreement)) == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); testutil.ToFloat64(seed.metrics.unproven.WithLabelValues("disagreement")) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never refused; the seed sees %v\n%s", seed.Snapshot().Members(), seed.log)
 		}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
 
 const (
@@ -28,8 +30,6 @@ const (
 	inbound, outbound = "inbound", "outbound"
 	// greetTimeout limits the hello on a stream that is opened for certificates only.
 	greetTimeout = 2 * time.Second
-	// labelMagic begins every packet that carries a memberlist label.
-	labelMagic = 244
 )
 
 // transport carries memberlist's packets and streams, and the streams of this package, over one
@@ -51,7 +51,7 @@ type transport struct {
 	// identity is nil if streams are in clear text.
 	identity *identity.Source
 	// guard is nil without certificates. heard is then called with the sender of each packet.
-	guard   *guard
+	guard   *trust.Guard
 	heard   func(from string)
 	logger  *slog.Logger
 	metrics *metrics
@@ -115,7 +115,7 @@ func newTransport(cfg Config, h func() hello, m *metrics) (*transport, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &transport{
-		network: network, hello: h, identity: cfg.Identity, header: labelHeader(cfg.label()), placeholder: instanceName(cfg.ID, 0), logger: cfg.Logger, metrics: m,
+		network: network, hello: h, identity: cfg.Identity, header: gossip.LabelHeader(cfg.label()), placeholder: gossip.InstanceName(cfg.ID, 0), logger: cfg.Logger, metrics: m,
 		packets: packets, streams: streams,
 		packetCh: make(chan *memberlist.Packet, packetBuffer),
 		streamCh: make(chan net.Conn),
@@ -130,7 +130,7 @@ func (t *transport) start() {
 	t.wg.Go(t.receivePackets)
 	t.wg.Go(t.acceptStreams)
 	if t.guard != nil {
-		t.wg.Go(func() { t.guard.run(t.ctx, t.greetInBackground()) })
+		t.wg.Go(func() { t.guard.Run(t.ctx, t.greetInBackground()) })
 	}
 }
 
@@ -172,7 +172,7 @@ func (t *transport) receivePackets() {
 			t.metrics.packetDropped(dropLabel)
 			continue
 		case t.guard != nil:
-			t.guard.receive(buf[:n], from.String())
+			t.guard.Receive(buf[:n], from.String())
 			continue
 		}
 		if t.heard != nil {
@@ -291,7 +291,7 @@ func (t *transport) serve(accepted *handshake.PendingConn, pace *handshake.Pace)
 	conn = g.conn
 	if protocol == protocolMemberlist {
 		if t.guard != nil {
-			if conn = t.guard.accepted(g.conn, peer.ID, peer.Epoch); conn == nil {
+			if conn = t.guard.Accepted(g.conn, peer.ID, peer.Epoch); conn == nil {
 				t.forget(raw)
 				_ = g.conn.Close()
 				return
@@ -392,7 +392,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	}
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	if t.guard != nil {
-		if b, err = t.guard.wrap(b, to.String()); err != nil {
+		if b, err = t.guard.Wrap(b, to.String()); err != nil {
 			t.metrics.packetDropped(dropWrite)
 			return time.Now(), nil
 		}
@@ -424,7 +424,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	if err != nil || t.guard == nil {
 		return conn, err
 	}
-	return t.guard.dialled(conn, peer.ID, a.Addr), nil
+	return t.guard.Dialled(conn, peer.ID, a.Addr), nil
 }
 
 // StreamCh delivers streams of admitted members.

@@ -6,20 +6,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/internal/wirefixture"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/trust"
 )
-
-// raise returns a change of one byte at a place from the front, or from the back.
-func raise(at int) func([]byte) []byte {
-	return func(raw []byte) []byte { raw[(at+len(raw))%len(raw)]++; return raw }
-}
-
-func extend(raw []byte) []byte { return append(raw, "\x05later"...) }
 
 func helloFixtures() (out []wirefixture.Format) {
 	value := func(verdict any, h hello, err error) (any, error) {
@@ -61,7 +57,7 @@ func helloFixtures() (out []wirefixture.Format) {
 					got, err := read(h, b)
 					return value(nil, got, err)
 				},
-				Later:   map[string]func([]byte) []byte{"a field at its end": func(raw []byte) []byte { return framed(raw, extend) }},
+				Later:   map[string]func([]byte) []byte{"a field at its end": func(raw []byte) []byte { return framed(raw, wirefixture.Extend) }},
 				Refused: map[string]func([]byte) []byte{"another format": func(raw []byte) []byte { raw[2+format] = 3; return raw }},
 			})
 		}
@@ -98,8 +94,8 @@ func helloFixtures() (out []wirefixture.Format) {
 }
 
 // wireGuard returns the guard of a member of the fixtures.
-func wireGuard(t *testing.T, m wirefixture.Member) *guard {
-	return newGuard(t.Context(), guardConfig{source: m.Source(t), label: "prod/eu", maxMembers: 10, clock: wirefixture.Clock})
+func wireGuard(t *testing.T, m wirefixture.Member) *trust.Guard {
+	return trust.New(t.Context(), trust.Config{Identity: m.Source(t), Label: "prod/eu", MaxMembers: 10, Clock: wirefixture.Clock})
 }
 
 // noticeFixtures are the user messages of this package, after the topic.
@@ -113,7 +109,7 @@ func noticeFixtures(t *testing.T) (out []wirefixture.Format) {
 				Encode: func() ([]byte, error) {
 					raw := notice.payload()
 					if secured {
-						raw = append(raw, wireGuard(t, wirefixture.Worker).sign(statementKind(kind), notice.payload())...)
+						raw = append(raw, wireGuard(t, wirefixture.Worker).Sign(trust.Statement(kind), notice.payload())...)
 					}
 					return append([]byte{messageFormat, topic}, raw...), nil
 				},
@@ -121,7 +117,7 @@ func noticeFixtures(t *testing.T) (out []wirefixture.Format) {
 					n := &Node{leaves: make(chan leaveNotice, 1), metrics: newMetrics(prometheus.NewRegistry(), func() float64 { return 0 })}
 					if secured {
 						n.guard = wireGuard(t, wirefixture.Relay)
-						if err := n.guard.certified(wirefixture.Worker.Source(t).Chain(), wirefixture.Epoch, wirefixture.Tick-1); err != nil {
+						if err := n.guard.Certified(wirefixture.Worker.Source(t).Chain(), wirefixture.Epoch, wirefixture.Tick-1); err != nil {
 							return nil, err
 						}
 					}
@@ -137,7 +133,7 @@ func noticeFixtures(t *testing.T) (out []wirefixture.Format) {
 						return nil, errors.New("the notice is dropped")
 					}
 				},
-				Refused: map[string]func([]byte) []byte{"another format": raise(0), "a topic of a later release": func(raw []byte) []byte { raw[1] = 0xee; return raw }},
+				Refused: map[string]func([]byte) []byte{"another format": wirefixture.Raise(0), "a topic of a later release": func(raw []byte) []byte { raw[1] = 0xee; return raw }},
 			})
 		}
 	}
@@ -215,7 +211,5 @@ func keyFixtures(t *testing.T) (out []wirefixture.Format) {
 
 // A fleet has two releases while it is upgraded, and again when the upgrade is reverted.
 func TestTheGossipOfReleasesIsReadAndWritten(t *testing.T) {
-	formats := append(helloFixtures(), metadataFixtures(t)...)
-	formats = append(append(formats, packetFixtures(t)...), noticeFixtures(t)...)
-	wirefixture.Check(t, append(append(formats, stateFixture(t)), keyFixtures(t)...)...)
+	wirefixture.Check(t, slices.Concat(helloFixtures(), noticeFixtures(t), keyFixtures(t))...)
 }

@@ -9,6 +9,9 @@
 //	                  │
 //	       Check ─────┴──► Decode, Encode, Later, Refused of each [Format]
 //
+// The formats of gossip are shown by a few members ([Relay] and others) whose keys and times are
+// fixed.
+//
 // Rules: the file of a release never changes, and stays as long as members of that release are
 // supported. A field that was added after the release is zero in the value of its bytes. A
 // release that changes no format needs no file.

@@ -105,3 +105,11 @@ func seedOf(name string) []byte {
 
 // RandomSignature reports whether the signatures of the member differ each time.
 func (m Member) RandomSignature() bool { return m.keys == identity.ECDSAP256 }
+
+// Raise returns a change of one byte at a place from the front, or from the back.
+func Raise(at int) func([]byte) []byte {
+	return func(raw []byte) []byte { raw[(at+len(raw))%len(raw)]++; return raw }
+}
+
+// Extend adds bytes at the end.
+func Extend(raw []byte) []byte { return append(raw, "\x05later"...) }

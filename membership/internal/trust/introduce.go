@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // An unknown certificate is requested from the member that announced its holder, because that
@@ -77,17 +78,17 @@ type requestSource struct {
 }
 
 // request requests a certificate. mu must not be held.
-func (g *guard) request(key keyID, w requestSource) {
+func (g *Guard) request(key keyID, w requestSource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.requestLocked(key, w)
 }
 
 // requestLocked returns the request for a certificate, nil if it is not requested. mu is held.
-func (g *guard) requestLocked(key keyID, w requestSource) *certificateRequest {
+func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 	a := g.requested[key]
 	if a == nil {
-		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.cfg.maxMembers {
+		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.cfg.MaxMembers {
 			return nil
 		}
 		if w.stranger {
@@ -115,7 +116,7 @@ func (g *guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 }
 
 // drop ends the request for a certificate. mu is held.
-func (g *guard) drop(key keyID, a *certificateRequest) {
+func (g *Guard) drop(key keyID, a *certificateRequest) {
 	g.parked -= len(a.alive)
 	g.packets -= len(a.packets)
 	if a.stranger {
@@ -125,7 +126,7 @@ func (g *guard) drop(key keyID, a *certificateRequest) {
 }
 
 // park keeps a packet until its sender's session has begun, and requests a sign of life.
-func (g *guard) park(key keyID, p parkedPacket) (reason string) {
+func (g *Guard) park(key keyID, p parkedPacket) (reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.requestLocked(key, requestSource{from: p.from, stranger: p.stranger})
@@ -140,14 +141,14 @@ func (g *guard) park(key keyID, p parkedPacket) (reason string) {
 
 // parkAlive keeps a memberlist message about an instance until its certificate is known. It
 // reports false if the member that sent it announces too many instances.
-func (g *guard) parkAlive(key keyID, name string, message []byte, w requestSource, by string) bool {
+func (g *Guard) parkAlive(key keyID, name string, message []byte, w requestSource, by string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now := time.Now(); now.Sub(g.announcementsSince) > time.Minute {
 		clear(g.announcements)
 		g.announcementsSince = now
 	}
-	if g.announcements[by] >= g.cfg.maxNewMembers || g.parked >= g.cfg.maxMembers {
+	if g.announcements[by] >= g.cfg.MaxNewMembers || g.parked >= g.cfg.MaxMembers {
 		return false
 	}
 	g.announcements[by]++
@@ -169,7 +170,7 @@ func (g *guard) parkAlive(key keyID, name string, message []byte, w requestSourc
 }
 
 // release delivers the messages that waited for a certificate.
-func (g *guard) release(key keyID) {
+func (g *Guard) release(key keyID) {
 	g.mu.Lock()
 	a := g.requested[key]
 	if a == nil {
@@ -205,9 +206,9 @@ func (g *guard) release(key keyID) {
 	}
 }
 
-// run requests certificates until ctx ends. greet opens a stream to an address and exchanges
+// Run requests certificates until ctx ends. greet opens a stream to an address and exchanges
 // hellos, in the background.
-func (g *guard) run(ctx context.Context, greet func(addr string)) {
+func (g *Guard) Run(ctx context.Context, greet func(addr string)) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -233,7 +234,7 @@ func (g *guard) run(ctx context.Context, greet func(addr string)) {
 
 // sendRequests sends the requests that are due. It returns when the next ones are due, and the
 // addresses to which a stream should be opened.
-func (g *guard) sendRequests() (next time.Duration, dial []string) {
+func (g *Guard) sendRequests() (next time.Duration, dial []string) {
 	questions := make(map[string][]byte)
 	now := g.elapsed()
 	g.mu.Lock()
@@ -274,9 +275,9 @@ func (g *guard) sendRequests() (next time.Duration, dial []string) {
 
 // padded splits keys into questions that pay for their answers, which are about as long as an
 // answer of this node. The padding consists of keys that are 0, which no member has.
-func (g *guard) padded(keys []byte) (questions [][]byte) {
+func (g *Guard) padded(keys []byte) (questions [][]byte) {
 	const margin = 64 // other members have longer names
-	answer := margin + g.sizeOf(answerOverhead+len(appendChain(nil, g.cfg.source.Chain())))
+	answer := margin + g.sizeOf(answerOverhead+len(appendChain(nil, g.cfg.Identity.Chain())))
 	paid := answersPerByte * g.sizeOf(1+16*keysPerPacket) / answer
 	for chunk := range slices.Chunk(keys, 16*max(1, paid)) {
 		question := bytes.Clone(chunk)
@@ -289,20 +290,20 @@ func (g *guard) padded(keys []byte) (questions [][]byte) {
 }
 
 // sizeOf returns the size of a packet with a body of that many bytes.
-func (g *guard) sizeOf(body int) int {
-	if g.cfg.keys != nil {
+func (g *Guard) sizeOf(body int) int {
+	if g.cfg.Keys != nil {
 		body += sealOverhead
 	}
 	return len(g.header) + 2 + body
 }
 
 // answerOverhead is the size of a sign of life without the certificates.
-const answerOverhead = 1 + 8 + 12 + maxSignature
+const answerOverhead = 1 + 8 + 12 + MaxSignature
 
 // answer answers a request for certificates: with a sign of life for this node's own, with
 // the certificates only for those of other members. Each is answered once, and all answers together
 // are at most answersPerByte as long as the question.
-func (g *guard) answer(keys []byte, from string) (reason string) {
+func (g *Guard) answer(keys []byte, from string) (reason string) {
 	if len(keys) == 0 || len(keys)%16 != 0 || len(keys) > maxQuestion*16 {
 		return dropUnsigned
 	}
@@ -313,7 +314,7 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 	}
 	left := answersPerByte * g.sizeOf(1+len(keys))
 	var answered []keyID
-	ours := g.cfg.source.Chain()
+	ours := g.cfg.Identity.Chain()
 	for ; len(keys) > 0; keys = keys[16:] {
 		key, nonce := keyID(keys[:8]), binary.BigEndian.Uint64(keys[8:16])
 		if key == (keyID{}) || slices.Contains(answered, key) {
@@ -338,11 +339,11 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 		body := []byte{packetCertificate}
 		if own {
 			body = binary.BigEndian.AppendUint64([]byte{packetAnswer}, nonce)
-			body = appendUint48(appendUint48(body, g.epoch), g.nextTick())
+			body = appendUint48(appendUint48(body, g.epoch), g.NextTick())
 		}
 		body = appendChain(body, chain)
 		if own {
-			body = append(body, g.proofs.sign(kindAnswer, body)...)
+			body = append(body, g.proofs.sign(statementAnswer, body)...)
 		}
 		if packet, err := g.seal(body); err == nil {
 			g.send(packet, from)
@@ -352,7 +353,7 @@ func (g *guard) answer(keys []byte, from string) (reason string) {
 }
 
 // answersUnpaid reports whether a question that is too short gets its first answer nevertheless.
-func (g *guard) answersUnpaid(from string, member bool) bool {
+func (g *Guard) answersUnpaid(from string, member bool) bool {
 	if !member {
 		return g.unpaidAnswers.Allow()
 	}
@@ -367,12 +368,12 @@ func (g *guard) answersUnpaid(from string, member bool) bool {
 }
 
 // answered handles a sign of life.
-func (g *guard) answered(body []byte, from string) (reason string) {
-	if len(body) < 1+8+12+maxSignature {
+func (g *Guard) answered(body []byte, from string) (reason string) {
+	if len(body) < 1+8+12+MaxSignature {
 		return dropUnsigned
 	}
-	signature := body[len(body)-maxSignature:]
-	statement := body[:len(body)-maxSignature]
+	signature := body[len(body)-MaxSignature:]
+	statement := body[:len(body)-MaxSignature]
 	key, _ := signer(signature)
 	g.mu.Lock()
 	a := g.requested[key]
@@ -390,20 +391,20 @@ func (g *guard) answered(body []byte, from string) (reason string) {
 	if err != nil {
 		return dropCertificate
 	}
-	if err := g.proofs.verify(certificate, claim{certificate.Claims.Node, kindAnswer, statement, signature}); err != nil {
+	if err := g.proofs.verify(certificate, Claim{certificate.Claims.Node, statementAnswer, statement, signature}); err != nil {
 		return dropSignature
 	}
 	id := sessionKey{key, uint48(body[9:])}
 	g.begin(id, uint48(body[15:]))
 	g.release(key)
 	if alone {
-		g.cfg.answered(certificate.Claims.Node, id.epoch, from)
+		g.cfg.Answered(certificate.Claims.Node, id.epoch, from)
 	}
 	return ""
 }
 
 // checkStatement handles a requested certificate of another member.
-func (g *guard) checkStatement(body []byte) (reason string) {
+func (g *Guard) checkStatement(body []byte) (reason string) {
 	chain, err := decodeChain(body)
 	if err != nil {
 		return dropCertificate
@@ -438,19 +439,19 @@ func decodeChain(b []byte) (chain [][]byte, err error) {
 	if len(b) > maxChain {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errChain, len(b), maxChain)
 	}
-	r := &fieldReader{rest: b}
-	n := int(r.byte())
+	r := &gossip.FieldReader{Rest: b}
+	n := int(r.Byte())
 	if n == 0 || n > maxCertificates {
 		return nil, fmt.Errorf("%w: %d of them, 1 to %d are allowed", errChain, n, maxCertificates)
 	}
 	for range n {
-		length := r.take(2)
+		length := r.Take(2)
 		if length == nil {
 			return nil, fmt.Errorf("%w: cut short", errChain)
 		}
-		chain = append(chain, r.take(int(binary.BigEndian.Uint16(length))))
+		chain = append(chain, r.Take(int(binary.BigEndian.Uint16(length))))
 	}
-	if r.failed || len(r.rest) > 0 {
+	if r.Failed || len(r.Rest) > 0 {
 		return nil, fmt.Errorf("%w: cut short or too long", errChain)
 	}
 	return chain, nil

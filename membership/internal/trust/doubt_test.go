@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bytes"
@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // stated is memberlist's message about a member of this release, at an incarnation.
-func (m *guarded) stated(t testing.TB, incarnation uint32, change func(*metadata, *aliveMessage)) []byte {
+func (m *guarded) stated(t testing.TB, incarnation uint32, change func(*gossip.Metadata, *gossip.Alive)) []byte {
 	t.Helper()
-	return m.alive(t, func(d *metadata, a *aliveMessage) {
+	return m.alive(t, func(d *gossip.Metadata, a *gossip.Alive) {
 		d.Incarnation, a.Incarnation = incarnation, incarnation
 		if change != nil {
 			change(d, a)
@@ -28,17 +30,17 @@ func (m *guarded) hears(t testing.TB, from *guarded, messages ...[]byte) (delive
 	t.Helper()
 	m.delivered = nil
 	for _, one := range messages {
-		m.receive(from.wrapped(t, one, m.addr), from.addr)
+		m.Receive(from.wrapped(t, one, m.addr), from.addr)
 	}
 	return m.delivered
 }
 
 func suspicion(of *guarded, incarnation uint32) []byte {
-	return encodeMessage(messageSuspect, &doubtMessage{incarnation, of.self, "accuser.1"})
+	return gossip.Encode(gossip.KindSuspect, &gossip.Doubt{Incarnation: incarnation, Node: of.self, From: "accuser.1"})
 }
 
 func death(of *guarded, incarnation uint32) []byte {
-	return encodeMessage(messageDead, &doubtMessage{incarnation, of.self, "accuser.1"})
+	return gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: incarnation, Node: of.self, From: "accuser.1"})
 }
 
 // One packet a second with a doubt at the highest incarnation that was allowed to all removed any
@@ -70,7 +72,7 @@ func TestADoubtCountsUpToTheIncarnationThatItsSubjectHasSigned(t *testing.T) {
 					continue
 				}
 				want := suspicion(subject, c.counts)
-				if doubt[0] == messageCompound {
+				if doubt[0] == gossip.KindCompound {
 					want = compound(want)
 				}
 				if len(got) != 1 || !bytes.Equal(got[0], want) {
@@ -100,31 +102,31 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 		by, subject, to := w.member("by", nil), w.member("subject", nil), w.member("to", nil)
 		w.acquainted(by, to)
 		w.acquainted(subject, to)
-		drained := subject.stated(t, 3, func(d *metadata, _ *aliveMessage) { d.Draining = true })
+		drained := subject.stated(t, 3, func(d *gossip.Metadata, _ *gossip.Alive) { d.Draining = true })
 		undrained := subject.stated(t, 4, nil)
 		if got := to.hears(t, subject, drained, undrained); len(got) != 2 {
 			t.Fatalf("%d of the subject's statements count, want 2", len(got))
 		}
-		var recorded aliveMessage
-		if err := decodeMessage(drained[1:], &recorded); err != nil {
+		var recorded gossip.Alive
+		if err := gossip.Decode(drained[1:], &recorded); err != nil {
 			t.Fatal(err)
 		}
 		later := recorded
 		later.Incarnation = 5
-		unsigned := subject.alive(t, func(d *metadata, a *aliveMessage) { d.Draining = true; a.Incarnation = 5 })
+		unsigned := subject.alive(t, func(d *gossip.Metadata, a *gossip.Alive) { d.Draining = true; a.Incarnation = 5 })
 		for _, c := range []struct {
 			name   string
 			replay []byte
 			reason string
 		}{
 			{"as it was", drained, dropOld},
-			{"at a later incarnation", encodeMessage(messageAlive, &later), dropOld},
+			{"at a later incarnation", gossip.Encode(gossip.KindAlive, &later), dropOld},
 			{"without a signed incarnation", unsigned, dropOld},
 		} {
 			before := to.dropped(c.reason)
-			state := pushPullState{State: stateAlive}
-			var a aliveMessage
-			if err := decodeMessage(c.replay[1:], &a); err != nil {
+			state := gossip.State{State: gossip.StateAlive}
+			var a gossip.Alive
+			if err := gossip.Decode(c.replay[1:], &a); err != nil {
 				t.Fatal(err)
 			}
 			state.Name, state.Addr, state.Port, state.Meta, state.Incarnation, state.Vsn = a.Node, a.Addr, a.Port, a.Meta, a.Incarnation, a.Vsn
@@ -132,7 +134,7 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 				t.Errorf("%s: memberlist receives %x", c.name, got)
 			}
 			raw := exchanged(t, nil, state)
-			got, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}})
+			got, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.Guard, by: announcer{"by", by.addr}})
 			if err != nil || !bytes.Equal(got, exchanged(t, nil)) {
 				t.Errorf("%s, in an exchange: memberlist reads %x, %v", c.name, got, err)
 			}
@@ -142,8 +144,8 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 		}
 		// Metadata of the newest statement counts at no other incarnation, also where only it is known.
 		moved := undrained
-		var a aliveMessage
-		if err := decodeMessage(moved[1:], &a); err != nil {
+		var a gossip.Alive
+		if err := gossip.Decode(moved[1:], &a); err != nil {
 			t.Fatal(err)
 		}
 		a.Incarnation = 9
@@ -151,7 +153,7 @@ func TestAnOldStatementOfAMemberReplacesNoNewerOne(t *testing.T) {
 		w.acquainted(by, fresh)
 		w.acquainted(subject, fresh)
 		for _, m := range []*guarded{to, fresh} {
-			if got := m.hears(t, by, encodeMessage(messageAlive, &a)); len(got) != 0 || m.dropped(dropIncarnation) != 1 {
+			if got := m.hears(t, by, gossip.Encode(gossip.KindAlive, &a)); len(got) != 0 || m.dropped(dropIncarnation) != 1 {
 				t.Errorf("the newest metadata at another incarnation: %x, %d counted", got, m.dropped(dropIncarnation))
 			}
 		}
@@ -186,7 +188,7 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 		if got := count(honest, 20, 22); got != 6 {
 			t.Errorf("%d doubts of another member count, want 6", got)
 		}
-		if named := to.doubters(); len(named) != 1 || named["by"] != 3*(19-doubtsPerSubject) {
+		if named := to.Doubters(); len(named) != 1 || named["by"] != 3*(19-doubtsPerSubject) {
 			t.Errorf("named: %+v", named)
 		}
 		time.Sleep(61 * time.Second)
@@ -194,8 +196,8 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 			t.Errorf("a minute later %d count, want 3", got)
 		}
 		time.Sleep(keepProof)
-		if to.guard.sweep(); len(to.doubters()) != 0 {
-			t.Errorf("still named: %+v", to.doubters())
+		if to.Guard.Sweep(); len(to.Doubters()) != 0 {
+			t.Errorf("still named: %+v", to.Doubters())
 		}
 	})
 }
@@ -250,8 +252,8 @@ func TestAMemberAnswersDoubtsAboutItselfWhateverTheirNumber(t *testing.T) {
 // template is the member's metadata as its own memberlist has it.
 func (m *guarded) template(t testing.TB) []byte {
 	t.Helper()
-	var a aliveMessage
-	if err := decodeMessage(m.stated(t, unstated, nil)[1:], &a); err != nil {
+	var a gossip.Alive
+	if err := gossip.Decode(m.stated(t, unstated, nil)[1:], &a); err != nil {
 		t.Fatal(err)
 	}
 	return append(a.Meta[:len(a.Meta)-signatureSize], make([]byte, signatureSize)...)
@@ -264,44 +266,44 @@ func TestWhatAMemberSaysAboutItselfLeavesSignedForItsIncarnation(t *testing.T) {
 		w.acquainted(from, to)
 		w.acquainted(third, to)
 		template := from.template(t)
-		own := func(incarnation uint32) aliveMessage {
-			var a aliveMessage
-			if err := decodeMessage(from.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation, a.Meta = incarnation, template })[1:], &a); err != nil {
+		own := func(incarnation uint32) gossip.Alive {
+			var a gossip.Alive
+			if err := gossip.Decode(from.alive(t, func(_ *gossip.Metadata, a *gossip.Alive) { a.Incarnation, a.Meta = incarnation, template })[1:], &a); err != nil {
 				t.Fatal(err)
 			}
 			return a
 		}
-		user := []byte{messageUser, 1, 2}
+		user := []byte{gossip.KindUser, 1, 2}
 		for incarnation := uint32(1); incarnation < 4; incarnation++ {
 			a := own(incarnation)
-			plain, other := encodeMessage(messageAlive, &a), third.stated(t, incarnation, nil)
+			plain, other := gossip.Encode(gossip.KindAlive, &a), third.stated(t, incarnation, nil)
 			want := from.stated(t, incarnation, nil)
-			checked := append([]byte{messageChecksum, 0, 0, 0, 0}, plain...)
+			checked := append([]byte{gossip.KindChecksum, 0, 0, 0, 0}, plain...)
 			for _, c := range []struct{ leaves, arrives []byte }{
 				{plain, want}, {checked, want}, {other, other}, {user, user}, {compound(user, plain, other), compound(user, want, other)},
 			} {
 				to.delivered = nil
-				packet, err := from.wrap(append(bytes.Clone(from.header), c.leaves...), to.addr)
+				packet, err := from.Wrap(append(bytes.Clone(from.header), c.leaves...), to.addr)
 				if err != nil {
 					t.Fatal(err)
 				}
-				to.receive(packet, from.addr)
+				to.Receive(packet, from.addr)
 				if got := to.delivered; len(got) != 1 || !bytes.Equal(got[0], c.arrives) {
 					t.Errorf("at %d arrives %x, want %x", incarnation, got, c.arrives)
 				}
 			}
-			state := func(a aliveMessage) pushPullState {
-				return pushPullState{Name: a.Node, Addr: a.Addr, Port: a.Port, Meta: a.Meta, Incarnation: a.Incarnation, Vsn: a.Vsn}
+			state := func(a gossip.Alive) gossip.State {
+				return gossip.State{Name: a.Node, Addr: a.Addr, Port: a.Port, Meta: a.Meta, Incarnation: a.Incarnation, Vsn: a.Vsn}
 			}
-			var signed, neighbour aliveMessage
-			for message, into := range map[string]*aliveMessage{string(want): &signed, string(other): &neighbour} {
-				if err := decodeMessage([]byte(message)[1:], into); err != nil {
+			var signed, neighbour gossip.Alive
+			for message, into := range map[string]*gossip.Alive{string(want): &signed, string(other): &neighbour} {
+				if err := gossip.Decode([]byte(message)[1:], into); err != nil {
 					t.Fatal(err)
 				}
 			}
 			var sent bytes.Buffer
 			leaving := exchanged(t, nil, state(neighbour), state(a), state(neighbour))
-			if n, err := (&inspected{Conn: sink{w: &sent}, guard: from.guard}).Write(leaving); err != nil || n != len(leaving) {
+			if n, err := (&inspected{Conn: sink{w: &sent}, guard: from.Guard}).Write(leaving); err != nil || n != len(leaving) {
 				t.Fatal(n, err)
 			}
 			if arrives := exchanged(t, nil, state(neighbour), state(signed), state(neighbour)); !bytes.Equal(sent.Bytes(), arrives) {
@@ -339,9 +341,9 @@ func FuzzWhatMemberlistReads(f *testing.F) {
 	w.acquainted(subject, to)
 	statements := map[uint32][]byte{}
 	for incarnation := uint32(1); incarnation < 6; incarnation++ {
-		message := subject.stated(f, incarnation, func(d *metadata, _ *aliveMessage) { d.Draining = incarnation%2 == 0 })
-		var a aliveMessage
-		if err := decodeMessage(message[1:], &a); err != nil {
+		message := subject.stated(f, incarnation, func(d *gossip.Metadata, _ *gossip.Alive) { d.Draining = incarnation%2 == 0 })
+		var a gossip.Alive
+		if err := gossip.Decode(message[1:], &a); err != nil {
 			f.Fatal(err)
 		}
 		statements[incarnation] = a.Meta
@@ -351,20 +353,20 @@ func FuzzWhatMemberlistReads(f *testing.F) {
 		f.Add(message)
 		f.Add(compound(suspicion(subject, incarnation), message, death(subject, incarnation)))
 		a.Incarnation++
-		f.Add(encodeMessage(messageAlive, &a))
+		f.Add(gossip.Encode(gossip.KindAlive, &a))
 	}
 	const newest = 5
 	f.Add(suspicion(subject, 1<<31))
-	f.Add(encodeMessage(messageDead, &doubtMessage{5, subject.self, subject.self}))
-	f.Add(append([]byte{messageChecksum, 0, 0, 0, 0}, death(subject, newest+maxAhead)...))
+	f.Add(gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 5, Node: subject.self, From: subject.self}))
+	f.Add(append([]byte{gossip.KindChecksum, 0, 0, 0, 0}, death(subject, newest+maxAhead)...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		kept := to.inspect(payload, announcer{"by", by.addr})
-		if len(kept) > 5 && kept[0] == messageChecksum {
+		if len(kept) > 5 && kept[0] == gossip.KindChecksum {
 			kept = kept[5:]
 		}
 		parts := [][]byte{kept}
-		if len(kept) > 0 && kept[0] == messageCompound {
-			parts, _ = splitCompound(kept)
+		if len(kept) > 0 && kept[0] == gossip.KindCompound {
+			parts, _ = gossip.SplitCompound(kept)
 		}
 		for _, part := range parts {
 			if len(part) == 0 {
@@ -376,18 +378,18 @@ func FuzzWhatMemberlistReads(f *testing.F) {
 				}
 			}
 			switch part[0] {
-			case messageAlive:
-				var a aliveMessage
+			case gossip.KindAlive:
+				var a gossip.Alive
 				if read(&a); a.Node == subject.self && (a.Incarnation != newest || !bytes.Equal(a.Meta, statements[newest])) {
 					t.Fatalf("memberlist reads an announcement at %d with %x, from %x", a.Incarnation, a.Meta, payload)
 				}
-			case messageSuspect:
-				var d doubtMessage
+			case gossip.KindSuspect:
+				var d gossip.Doubt
 				if read(&d); d.Node != subject.self || d.Incarnation > newest {
 					t.Fatalf("memberlist reads the doubt %+v, from %x", d, payload)
 				}
-			case messageDead:
-				var d doubtMessage
+			case gossip.KindDead:
+				var d gossip.Doubt
 				if read(&d); d.From != d.Node || !slices.Contains([]string{"by"}, idOf(d.Node)) {
 					t.Fatalf("memberlist reads the death %+v, from %x", d, payload)
 				}
@@ -397,7 +399,7 @@ func FuzzWhatMemberlistReads(f *testing.F) {
 }
 
 func idOf(instance string) string {
-	id, _, _ := splitInstance(instance)
+	id, _, _ := gossip.SplitInstance(instance)
 	return id
 }
 
@@ -407,10 +409,10 @@ func FuzzOutgoing(f *testing.F) {
 	w := newWire(f)
 	from, third := w.member("from", nil), w.member("third", nil)
 	template := from.template(f)
-	plain := from.alive(f, func(_ *metadata, a *aliveMessage) { a.Incarnation, a.Meta = 3, template })
+	plain := from.alive(f, func(_ *gossip.Metadata, a *gossip.Alive) { a.Incarnation, a.Meta = 3, template })
 	f.Add(plain)
-	f.Add(append([]byte{messageChecksum, 0, 0, 0, 0}, plain...))
-	f.Add(compound([]byte{messageUser, 1}, plain, third.stated(f, 2, nil)))
+	f.Add(append([]byte{gossip.KindChecksum, 0, 0, 0, 0}, plain...))
+	f.Add(compound([]byte{gossip.KindUser, 1}, plain, third.stated(f, 2, nil)))
 	f.Add(exchanged(f, nil, from.state(f), third.state(f)))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if states, err := from.outgoingStates(message); err == nil && !bytes.Contains(message, []byte(from.self)) && !bytes.Equal(states, message) {
@@ -421,13 +423,13 @@ func FuzzOutgoing(f *testing.F) {
 			return
 		}
 		inner := message
-		if inner[0] == messageChecksum {
+		if inner[0] == gossip.KindChecksum {
 			inner = inner[5:]
 		}
 		before, after := [][]byte{inner}, [][]byte{out}
-		if inner[0] == messageCompound {
-			before, _ = splitCompound(inner)
-			after, _ = splitCompound(out)
+		if inner[0] == gossip.KindCompound {
+			before, _ = gossip.SplitCompound(inner)
+			after, _ = gossip.SplitCompound(out)
 		}
 		if len(before) != len(after) {
 			t.Fatalf("%d parts of %x leave as %d", len(before), message, len(after))
@@ -436,8 +438,8 @@ func FuzzOutgoing(f *testing.F) {
 			if bytes.Equal(before[i], after[i]) {
 				continue
 			}
-			var was, is aliveMessage
-			if decodeMessage(before[i][1:], &was) != nil || decodeMessage(after[i][1:], &is) != nil || was.Node != from.self || is.Node != from.self ||
+			var was, is gossip.Alive
+			if gossip.Decode(before[i][1:], &was) != nil || gossip.Decode(after[i][1:], &is) != nil || was.Node != from.self || is.Node != from.self ||
 				is.Incarnation != was.Incarnation || len(is.Meta) != len(was.Meta) {
 				t.Fatalf("%x leaves as %x", before[i], after[i])
 			}

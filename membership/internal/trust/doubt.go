@@ -1,8 +1,10 @@
-package membership
+package trust
 
 import (
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // A doubt is a message that a member is suspected, or dead by the word of another one. Any member
@@ -54,8 +56,8 @@ type doubtKey struct{ author, subject string }
 
 // checkDoubt decides what memberlist receives of a doubt: the kind of message, with the
 // incarnation that it sets in d; or nothing, with the reason.
-func (g *guard) checkDoubt(kind byte, d *doubtMessage, by announcer) (as byte, reason string) {
-	goodbye := kind == messageDead && d.From == d.Node
+func (g *Guard) checkDoubt(kind byte, d *gossip.Doubt, by announcer) (as byte, reason string) {
+	goodbye := kind == gossip.KindDead && d.From == d.Node
 	limit, proven, all := g.proofs.signedUpTo(d.Node)
 	if d.Node == g.self {
 		limit, proven = g.own.signedUpTo(), true
@@ -66,7 +68,7 @@ func (g *guard) checkDoubt(kind byte, d *doubtMessage, by announcer) (as byte, r
 	case !g.incarnationAllowed(d.Node, d.Incarnation):
 		reason = dropIncarnation
 	case goodbye && !g.mayLeave(d.Node, by):
-		reason = dropForged
+		reason = DropForged
 	case !proven:
 		return 0, dropIdle // memberlist does not know it either, and must not learn of the doubt first
 	case d.Incarnation > limit && d.Incarnation-limit > maxAhead:
@@ -84,15 +86,15 @@ func (g *guard) checkDoubt(kind byte, d *doubtMessage, by announcer) (as byte, r
 		return 0, reason
 	}
 	if goodbye {
-		return messageDead, ""
+		return gossip.KindDead, ""
 	}
-	return messageSuspect, ""
+	return gossip.KindSuspect, ""
 }
 
 // answerDoubt raises this node's incarnation without memberlist, which would probe others less
 // often after each answer. A doubt that others may have accepted must be answered, whatever its
 // author has sent before.
-func (g *guard) answerDoubt() {
+func (g *Guard) answerDoubt() {
 	select {
 	case g.doubted <- struct{}{}:
 	default: // the answer that is due is also one to this doubt
@@ -121,7 +123,7 @@ func (d *doubts) begin(key doubtKey, incarnation uint32, limit int) bool {
 }
 
 // deny counts a denied doubt. Authors are proven members, so their number is limited.
-func (g *guard) deny(author string) {
+func (g *Guard) deny(author string) {
 	d, now := &g.doubts, time.Now()
 	d.mu.Lock()
 	one := d.denied[author]
@@ -137,7 +139,7 @@ func (g *guard) deny(author string) {
 	named := one.count == denialsUnnamed+1
 	d.mu.Unlock()
 	if named {
-		g.cfg.logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
+		g.cfg.Logger.Warn("a member doubts others without a cause, or passes on such doubts; they are ignored: if it goes on, examine its host and replace its certificate", "member", author)
 	}
 }
 
@@ -152,9 +154,9 @@ func (d *doubts) sweep() {
 	}
 }
 
-// doubters returns, by id, the members whose doubts about others were denied more than
+// Doubters returns, by id, the members whose doubts about others were denied more than
 // denialsUnnamed times and lately, with the number. It is nil if there are none.
-func (g *guard) doubters() map[string]uint64 {
+func (g *Guard) Doubters() map[string]uint64 {
 	d := &g.doubts
 	d.mu.Lock()
 	defer d.mu.Unlock()

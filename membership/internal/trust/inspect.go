@@ -1,10 +1,12 @@
-package membership
+package trust
 
 import (
 	"bytes"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // A member answers each doubt by raising its incarnation by one. An incarnation has 32 bits
@@ -19,27 +21,27 @@ const (
 )
 
 // incarnationAllowed reports whether an honest member can claim this incarnation.
-func (g *guard) incarnationAllowed(instance string, incarnation uint32) bool {
-	_, epoch, ok := splitInstance(instance)
+func (g *Guard) incarnationAllowed(instance string, incarnation uint32) bool {
+	_, epoch, ok := gossip.SplitInstance(instance)
 	if !ok {
 		return false
 	}
-	age := max(0, g.cfg.clock().UnixMilli()-int64(min(epoch, 1<<50))) / 1000
+	age := max(0, g.cfg.Clock().UnixMilli()-int64(min(epoch, 1<<50))) / 1000
 	return int64(incarnation) <= min(maxIncarnation, incarnationHeadStart+incarnationsASecond*age)
 }
 
 // mayLeave reports whether a message may state that an instance left on purpose: the instance
 // itself sent it, or its signed leave notice is known. Members that left receive no gossip, so
 // such an instance could not contradict a forged message.
-func (g *guard) mayLeave(instance string, by announcer) bool {
-	if id, _, ok := splitInstance(instance); !ok || id == by.id {
+func (g *Guard) mayLeave(instance string, by announcer) bool {
+	if id, _, ok := gossip.SplitInstance(instance); !ok || id == by.id {
 		return ok
 	}
-	return g.hasLeft(instance)
+	return g.HasLeft(instance)
 }
 
-func (g *guard) hasLeft(instance string) bool {
-	id, epoch, _ := splitInstance(instance)
+func (g *Guard) HasLeft(instance string) bool {
+	id, epoch, _ := gossip.SplitInstance(instance)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.ContainsFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
@@ -51,8 +53,8 @@ type signedLeave struct {
 	at    time.Duration
 }
 
-// recordLeave records a signed leave notice, and forgets the oldest of its author that is too many.
-func (g *guard) recordLeave(id string, epoch uint64) {
+// RecordLeave records a signed leave notice, and forgets the oldest of its author that is too many.
+func (g *Guard) RecordLeave(id string, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	notices := slices.DeleteFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
@@ -60,7 +62,7 @@ func (g *guard) recordLeave(id string, epoch uint64) {
 		notices = slices.Delete(notices, 0, 1)
 		g.count(dropTooMany)
 	}
-	if len(notices) == 0 && len(g.leaves) >= 2*g.cfg.maxMembers {
+	if len(notices) == 0 && len(g.leaves) >= 2*g.cfg.MaxMembers {
 		g.count(dropTooMany)
 		return
 	}
@@ -72,9 +74,9 @@ type announcer struct{ id, addr string }
 
 // inspect returns the parts of a message that memberlist may receive: the message itself if
 // all parts are valid, else the valid parts; nil if there are none.
-func (g *guard) inspect(payload []byte, by announcer) []byte {
+func (g *Guard) inspect(payload []byte, by announcer) []byte {
 	message := payload
-	if len(message) > 5 && message[0] == messageChecksum {
+	if len(message) > 5 && message[0] == gossip.KindChecksum {
 		message = message[5:]
 	}
 	kept, whole := g.filter(message, by, false)
@@ -85,44 +87,44 @@ func (g *guard) inspect(payload []byte, by announcer) []byte {
 }
 
 // filter returns the valid parts of a message, and whether these are all parts.
-func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, whole bool) {
+func (g *Guard) filter(message []byte, by announcer, inside bool) (kept []byte, whole bool) {
 	if len(message) == 0 {
 		return nil, false
 	}
 	reason := ""
 	switch message[0] {
-	case messageUser:
+	case gossip.KindUser:
 		return message, true
-	case messagePing, messageIndirectPing, messageAck, messageNack, messageError:
-		if decodeMessage(message[1:], &struct{}{}) != nil {
-			reason = dropMessageFormat
+	case gossip.KindPing, gossip.KindIndirectPing, gossip.KindAck, gossip.KindNack, gossip.KindError:
+		if gossip.Decode(message[1:], &struct{}{}) != nil {
+			reason = DropMessageFormat
 		}
-	case messageSuspect, messageDead:
-		var d doubtMessage
-		if decodeMessage(message[1:], &d) != nil || len(d.From) > maxAccuser {
-			reason = dropMessageFormat
+	case gossip.KindSuspect, gossip.KindDead:
+		var d gossip.Doubt
+		if gossip.Decode(message[1:], &d) != nil || len(d.From) > maxAccuser {
+			reason = DropMessageFormat
 			break
 		}
 		var kind byte
 		if kind, reason = g.checkDoubt(message[0], &d, by); reason == "" {
-			checked := encodeMessage(kind, &d)
+			checked := gossip.Encode(kind, &d)
 			return checked, bytes.Equal(checked, message)
 		}
-	case messageAlive:
-		var a aliveMessage
-		if decodeMessage(message[1:], &a) != nil {
-			reason = dropMessageFormat
+	case gossip.KindAlive:
+		var a gossip.Alive
+		if gossip.Decode(message[1:], &a) != nil {
+			reason = DropMessageFormat
 		} else {
 			reason = g.checkAlive(a, by)
 		}
-	case messageCompound:
+	case gossip.KindCompound:
 		if inside {
-			reason = dropMessageFormat // memberlist never nests compound messages
+			reason = DropMessageFormat // memberlist never nests compound messages
 			break
 		}
 		return g.filterCompound(message, by)
 	default: // compressed or encrypted: members do not send these here
-		reason = dropMessageFormat
+		reason = DropMessageFormat
 	}
 	if reason != "" {
 		g.refuse(reason)
@@ -132,7 +134,7 @@ func (g *guard) filter(message []byte, by announcer, inside bool) (kept []byte, 
 }
 
 // refuse counts what memberlist does not receive.
-func (g *guard) refuse(reason string) {
+func (g *Guard) refuse(reason string) {
 	if reason != dropIdle {
 		g.count(reason)
 	}
@@ -140,13 +142,13 @@ func (g *guard) refuse(reason string) {
 
 // checkState returns why memberlist must not receive a state; "" if it may. memberlist takes the
 // states that are neither alive nor left as suspicions.
-func (g *guard) checkState(s *pushPullState, by announcer) (reason string) {
-	if s.State == stateAlive {
-		return g.checkAlive(aliveMessage{s.Incarnation, s.Name, s.Addr, s.Port, s.Meta, s.Vsn}, by)
+func (g *Guard) checkState(s *gossip.State, by announcer) (reason string) {
+	if s.State == gossip.StateAlive {
+		return g.checkAlive(gossip.Alive{Incarnation: s.Incarnation, Node: s.Name, Addr: s.Addr, Port: s.Port, Meta: s.Meta, Vsn: s.Vsn}, by)
 	}
-	kind, d := byte(messageSuspect), doubtMessage{Incarnation: s.Incarnation, Node: s.Name, From: by.id}
-	if s.State == stateLeft {
-		kind, d.From = messageDead, s.Name
+	kind, d := byte(gossip.KindSuspect), gossip.Doubt{Incarnation: s.Incarnation, Node: s.Name, From: by.id}
+	if s.State == gossip.StateLeft {
+		kind, d.From = gossip.KindDead, s.Name
 	}
 	_, reason = g.checkDoubt(kind, &d, by)
 	s.Incarnation = d.Incarnation
@@ -154,17 +156,17 @@ func (g *guard) checkState(s *pushPullState, by announcer) (reason string) {
 }
 
 // checkAlive returns why memberlist must not receive an alive message; "" if it may.
-func (g *guard) checkAlive(a aliveMessage, by announcer) (reason string) {
+func (g *Guard) checkAlive(a gossip.Alive, by announcer) (reason string) {
 	if !g.incarnationAllowed(a.Node, a.Incarnation) {
 		return dropIncarnation
 	}
-	if tooLong(a.Node, a.Addr, a.Vsn) {
-		return dropMessageFormat
+	if gossip.TooLong(a.Node, a.Addr, a.Vsn) {
+		return DropMessageFormat
 	}
 	if a.Node == g.self {
 		return g.checkOwn(a)
 	}
-	t := announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta, incarnation: a.Incarnation}
+	t := announced{name: a.Node, addr: gossip.AddrPort(a.Addr, a.Port), metadata: a.Meta, incarnation: a.Incarnation}
 	m, err := g.proofs.prove(t)
 	if err == nil {
 		g.endDisplaced(false)
@@ -172,9 +174,9 @@ func (g *guard) checkAlive(a aliveMessage, by announcer) (reason string) {
 	}
 	var unproven *unprovenError
 	if errors.As(err, &unproven) {
-		g.cfg.unproven.WithLabelValues(unproven.kind).Inc()
+		g.cfg.Unproven.WithLabelValues(unproven.kind).Inc()
 		if unproven.missing != nil {
-			if !g.parkAlive(*unproven.missing, a.Node, encodeMessage(messageAlive, &a), requestSource{from: by.addr, also: t.addr}, by.id) {
+			if !g.parkAlive(*unproven.missing, a.Node, gossip.Encode(gossip.KindAlive, &a), requestSource{from: by.addr, also: t.addr}, by.id) {
 				return dropTooMany
 			}
 		}
@@ -182,10 +184,10 @@ func (g *guard) checkAlive(a aliveMessage, by announcer) (reason string) {
 	return dropUnproven
 }
 
-func (g *guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
-	all, whole := splitCompound(message)
+func (g *Guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
+	all, whole := gossip.SplitCompound(message)
 	if !whole {
-		g.count(dropMessageFormat)
+		g.count(DropMessageFormat)
 	}
 	var parts [][]byte
 	for _, one := range all {
@@ -201,5 +203,5 @@ func (g *guard) filterCompound(message []byte, by announcer) (kept []byte, whole
 	if len(parts) == 0 {
 		return nil, false
 	}
-	return joinCompound(parts), false
+	return gossip.JoinCompound(parts), false
 }

@@ -1,7 +1,6 @@
-package membership
+package trust
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 	"net"
@@ -12,8 +11,9 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
+
 	"github.com/ringway/ringway/membership/identity"
-	"pgregory.net/rapid"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // BenchmarkSignedPacket is what one packet of gossip costs its sender and its
@@ -26,7 +26,7 @@ func BenchmarkSignedPacket(b *testing.B) {
 				withKey(1)(s)
 				cert, private, err := w.authority.IssueKey(keys, s.Claims, time.Hour)
 				if err == nil {
-					s.source, err = identity.NewStaticSource(identity.PEM{Certificate: cert, Key: private, Authorities: w.authority.CertificatePEM()}, identity.SourceConfig{})
+					s.Identity, err = identity.NewStaticSource(identity.PEM{Certificate: cert, Key: private, Authorities: w.authority.CertificatePEM()}, identity.SourceConfig{})
 				}
 				if err != nil {
 					b.Fatal(err)
@@ -34,11 +34,11 @@ func BenchmarkSignedPacket(b *testing.B) {
 			}
 			from, to := w.member("a", key), w.member("b", key)
 			w.acquainted(from, to)
-			payload := compound(from.alive(b, nil), append([]byte{messageUser}, make([]byte, 400)...))
+			payload := compound(from.alive(b, nil), append([]byte{gossip.KindUser}, make([]byte, 400)...))
 			b.ReportAllocs()
 			for b.Loop() {
 				to.delivered = to.delivered[:0]
-				to.receive(from.wrapped(b, payload, to.addr), from.addr)
+				to.Receive(from.wrapped(b, payload, to.addr), from.addr)
 				if len(to.delivered) != 1 {
 					b.Fatal("dropped")
 				}
@@ -52,18 +52,18 @@ func BenchmarkSignedPacket(b *testing.B) {
 func BenchmarkProveMember(b *testing.B) {
 	w := newWire(b)
 	member, to := w.member("a", nil), w.member("b", nil)
-	var a aliveMessage
-	if err := decodeMessage(member.alive(b, nil)[1:], &a); err != nil {
+	var a gossip.Alive
+	if err := gossip.Decode(member.alive(b, nil)[1:], &a); err != nil {
 		b.Fatal(err)
 	}
-	chain := member.cfg.source.Chain()
+	chain := member.cfg.Identity.Chain()
 	b.ReportAllocs()
 	for b.Loop() {
 		p := newProofs(to.cfg)
 		if _, err := p.learn(chain); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := p.prove(announced{name: a.Node, addr: addrPort(a.Addr, a.Port), metadata: a.Meta}); err != nil {
+		if _, err := p.prove(announced{name: a.Node, addr: gossip.AddrPort(a.Addr, a.Port), metadata: a.Meta}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -76,22 +76,22 @@ func FuzzGuardedPacket(f *testing.F) {
 	a, b := w.member("a", nil), w.member("b", nil)
 	w.acquainted(a, b)
 	f.Add([]byte{packetAsk, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
-	f.Add(appendChain([]byte{packetCertificate}, a.cfg.source.Chain()))
-	for _, sent := range append(a.sent, a.wrapped(f, []byte{messageUser}, b.addr)) {
+	f.Add(appendChain([]byte{packetCertificate}, a.cfg.Identity.Chain()))
+	for _, sent := range append(a.sent, a.wrapped(f, []byte{gossip.KindUser}, b.addr)) {
 		f.Add(sent[len(b.header)+2:])
 	}
-	b.receive(a.sent[0], a.addr) // known from here on
+	b.Receive(a.sent[0], a.addr) // known from here on
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b.delivered = nil
 		sealed, err := b.seal(body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.receive(sealed, "10.6.6.6:666")
+		b.Receive(sealed, "10.6.6.6:666")
 		if len(b.delivered) > 0 && body[0] != packetGossip {
 			t.Fatalf("%x reached memberlist", body)
 		}
-		if b.packets > 2*maxStrangers*maxParkedPackets || len(b.requested) > maxStrangers+b.cfg.maxMembers {
+		if b.packets > 2*maxStrangers*maxParkedPackets || len(b.requested) > maxStrangers+b.cfg.MaxMembers {
 			t.Fatalf("%d packets and %d questions are kept", b.packets, len(b.requested))
 		}
 	})
@@ -105,8 +105,8 @@ func FuzzInspectedMessage(f *testing.F) {
 	w.acquainted(a, b)
 	alive := a.alive(f, nil)
 	f.Add(alive)
-	f.Add(compound(alive, []byte{messageUser, 1}, encodeMessage(messageDead, &doubtMessage{1, a.self, a.self})))
-	f.Add(append([]byte{messageChecksum, 0, 0, 0, 0}, alive...))
+	f.Add(compound(alive, []byte{gossip.KindUser, 1}, gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 1, Node: a.self, From: a.self})))
+	f.Add(append([]byte{gossip.KindChecksum, 0, 0, 0, 0}, alive...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		kept := b.inspect(payload, announcer{"a", a.addr})
 		// A doubt is encoded again, with the names of all its fields.
@@ -128,13 +128,13 @@ type stream struct {
 func (s stream) Read(b []byte) (int, error) { return s.in.Read(b) }
 
 // exchanged is a stream of memberlist that carries states.
-func exchanged(t testing.TB, label []byte, states ...pushPullState) []byte {
+func exchanged(t testing.TB, label []byte, states ...gossip.State) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	b.Write(label)
-	b.WriteByte(messagePushPull)
+	b.WriteByte(gossip.KindExchange)
 	encoder := codec.NewEncoder(&b, &codec.MsgpackHandle{})
-	if err := encoder.Encode(&pushPullHeader{Nodes: len(states), Join: true}); err != nil {
+	if err := encoder.Encode(&gossip.ExchangeHeader{Nodes: len(states), Join: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range states {
@@ -145,13 +145,13 @@ func exchanged(t testing.TB, label []byte, states ...pushPullState) []byte {
 	return b.Bytes()
 }
 
-func (m *guarded) state(t testing.TB) pushPullState {
+func (m *guarded) state(t testing.TB) gossip.State {
 	t.Helper()
-	var a aliveMessage
-	if err := decodeMessage(m.alive(t, nil)[1:], &a); err != nil {
+	var a gossip.Alive
+	if err := gossip.Decode(m.alive(t, nil)[1:], &a); err != nil {
 		t.Fatal(err)
 	}
-	return pushPullState{Name: a.Node, Addr: a.Addr, Port: a.Port, Meta: a.Meta, Incarnation: 1, Vsn: a.Vsn}
+	return gossip.State{Name: a.Node, Addr: a.Addr, Port: a.Port, Meta: a.Meta, Incarnation: 1, Vsn: a.Vsn}
 }
 
 func TestMemberlistReadsOnlyProvenStatesFromAStream(t *testing.T) {
@@ -160,7 +160,7 @@ func TestMemberlistReadsOnlyProvenStatesFromAStream(t *testing.T) {
 	w.acquainted(by, to)
 	w.acquainted(victim, to)
 	own, forged, dead, wrapped, left := by.state(t), victim.state(t), victim.state(t), victim.state(t), victim.state(t)
-	left.State = stateLeft
+	left.State = gossip.StateLeft
 	forged.Port = 666
 	dead.State = 2
 	wrapped.State, wrapped.Incarnation = 2, 1<<32-1
@@ -171,7 +171,7 @@ func TestMemberlistReadsOnlyProvenStatesFromAStream(t *testing.T) {
 			label = to.header
 		}
 		raw := exchanged(t, label, own, forged, other, dead, left, wrapped)
-		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}, labelled: labelled}
+		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.Guard, by: announcer{"by", by.addr}, labelled: labelled}
 		got, err := io.ReadAll(c)
 		if err != nil {
 			t.Fatal(err)
@@ -196,14 +196,14 @@ func FuzzInspectedStream(f *testing.F) {
 	dead.State = 2
 	f.Add(exchanged(f, nil, by.state(f)))
 	f.Add(exchanged(f, nil, by.fullState(f), dead, by.state(f)))
-	f.Add([]byte{messagePing, 0x81})
+	f.Add([]byte{gossip.KindPing, 0x81})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.guard, by: announcer{"by", by.addr}}
+		c := &inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.Guard, by: announcer{"by", by.addr}}
 		got, err := io.ReadAll(c)
-		if err == nil && len(raw) > 0 && (len(got) == 0 || raw[0] != messagePushPull && !bytes.Equal(got, raw)) {
+		if err == nil && len(raw) > 0 && (len(got) == 0 || raw[0] != gossip.KindExchange && !bytes.Equal(got, raw)) {
 			t.Fatalf("of %x memberlist reads %x", raw, got)
 		}
-		if err != nil || len(raw) == 0 || raw[0] != messagePushPull {
+		if err != nil || len(raw) == 0 || raw[0] != gossip.KindExchange {
 			return
 		}
 		states, err := received(got)
@@ -211,9 +211,9 @@ func FuzzInspectedStream(f *testing.F) {
 			t.Fatalf("of %x memberlist reads %x: %v", raw, got, err)
 		}
 		for _, s := range states {
-			name, addr := s.Name, addrPort(s.Addr, s.Port)
-			if s.State != stateAlive && len(s.Meta) > 0 || len(s.Meta) > memberlist.MetaMaxSize ||
-				s.State == stateAlive && name != to.self && (to.proofs.addr(name) != addr || !bytes.Equal(to.proofs.instances[name].metadata, s.Meta)) {
+			name, addr := s.Name, gossip.AddrPort(s.Addr, s.Port)
+			if s.State != gossip.StateAlive && len(s.Meta) > 0 || len(s.Meta) > memberlist.MetaMaxSize ||
+				s.State == gossip.StateAlive && name != to.self && (to.proofs.addr(name) != addr || !bytes.Equal(to.proofs.instances[name].metadata, s.Meta)) {
 				t.Fatalf("of %x memberlist reads the state %+v", raw, s)
 			}
 		}
@@ -237,7 +237,7 @@ func TestALengthThatIsOnlyPromisedTakesNoMemory(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader([]byte(raw))}, guard: to.guard, by: announcer{"by", by.addr}})
+		_, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader([]byte(raw))}, guard: to.Guard, by: announcer{"by", by.addr}})
 		runtime.ReadMemStats(&after)
 		if err == nil {
 			t.Errorf("%.20q passes", raw)
@@ -246,32 +246,9 @@ func TestALengthThatIsOnlyPromisedTakesNoMemory(t *testing.T) {
 			t.Errorf("%.20q takes %d bytes", raw, took)
 		}
 	}
-	if n := to.dropped(dropMessageFormat); n != 8 {
+	if n := to.dropped(DropMessageFormat); n != 8 {
 		t.Errorf("%d streams dropped, want 8", n)
 	}
-}
-
-// What memberlist itself sends passes as it is, whatever the form of its values.
-func TestValuesOfAStreamPassUnchanged(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		value := map[string]any{
-			"number": rapid.Int64().Draw(t, "number"), "unsigned": rapid.Uint64().Draw(t, "unsigned"),
-			"text": rapid.StringN(0, -1, 40_000).Draw(t, "text"), "bytes": rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "bytes"),
-			"list": rapid.SliceOfN(rapid.Float64(), 0, 300).Draw(t, "list"), "none": nil, "yes": rapid.Bool().Draw(t, "yes"),
-			"map": rapid.MapOfN(rapid.Uint16(), rapid.Float32(), 0, 40).Draw(t, "map"),
-		}
-		var message, got bytes.Buffer
-		if err := codec.NewEncoder(&message, &codec.MsgpackHandle{WriteExt: rapid.Bool().Draw(t, "new forms")}).Encode(value); err != nil {
-			t.Fatal(err)
-		}
-		in := bufio.NewReader(io.MultiReader(bytes.NewReader(message.Bytes()), strings.NewReader("next")))
-		if err := copyValue(&got, in, 0); err != nil || !bytes.Equal(got.Bytes(), message.Bytes()) {
-			t.Fatalf("%v: %d bytes of %d", err, got.Len(), message.Len())
-		}
-		if next, _ := io.ReadAll(in); string(next) != "next" {
-			t.Fatalf("%q is left", next)
-		}
-	})
 }
 
 // The codec of memberlist reserves what an extension announces: four gigabytes for
@@ -281,12 +258,12 @@ func TestALengthThatIsOnlyAnnouncedReachesNoDecoderOfMemberlist(t *testing.T) {
 	by, to := w.member("by", nil), w.member("to", nil)
 	w.acquainted(by, to)
 	huge := []byte{0x81, 0xa1, 'x', 0xc9, 0xff, 0xff, 0xff, 0xff, 1} // a map with an extension of 4 GiB
-	for _, kind := range []byte{messagePing, messageIndirectPing, messageAck, messageNack, messageError, messageSuspect, messageAlive, messageDead} {
+	for _, kind := range []byte{gossip.KindPing, gossip.KindIndirectPing, gossip.KindAck, gossip.KindNack, gossip.KindError, gossip.KindSuspect, gossip.KindAlive, gossip.KindDead} {
 		if kept := to.inspect(append([]byte{kind}, huge...), announcer{"by", by.addr}); len(kept) > 0 {
 			t.Errorf("a packet of type %d reaches memberlist", kind)
 		}
 	}
-	if n := to.dropped(dropMessageFormat); n != 8 {
+	if n := to.dropped(DropMessageFormat); n != 8 {
 		t.Errorf("%d packets are counted, want 8", n)
 	}
 }

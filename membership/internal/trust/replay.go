@@ -1,9 +1,11 @@
-package membership
+package trust
 
 import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 type sessionKey struct {
@@ -78,14 +80,14 @@ func (s *session) record(tick uint64, now time.Duration) bool {
 
 // begin starts a session, or renews its clock offset. The sender must be known to be alive: it
 // signed a nonce of this node, or holds the other end of a TLS connection.
-func (g *guard) begin(id sessionKey, tick uint64) {
+func (g *Guard) begin(id sessionKey, tick uint64) {
 	now := g.elapsed()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.sessions[id]
 	if s == nil {
 		g.displaceSession(id.key)
-		if len(g.sessions) >= 2*sessionsPerCertificate*g.cfg.maxMembers {
+		if len(g.sessions) >= 2*sessionsPerCertificate*g.cfg.MaxMembers {
 			g.count(dropTooMany)
 			return
 		}
@@ -104,18 +106,18 @@ func (g *guard) begin(id sessionKey, tick uint64) {
 
 // endDisplaced makes memberlist take displaced instances for dead; with again, also those that it
 // should have ended before: it may have lost the message.
-func (g *guard) endDisplaced(again bool) {
+func (g *Guard) endDisplaced(again bool) {
 	deaths, news := g.proofs.displaced(again)
-	g.cfg.unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))
+	g.cfg.Unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))
 	for _, death := range deaths {
 		death.From = g.self
-		g.deliver(append(slices.Clone(g.header), encodeMessage(messageDead, &death)...), g.addr)
+		g.deliver(append(slices.Clone(g.header), gossip.Encode(gossip.KindDead, &death)...), g.addr)
 	}
 }
 
 // displaceSession ends the session of a certificate that was unused for longest if another one
 // would be too many: boots cost their author nothing. mu is held.
-func (g *guard) displaceSession(key keyID) {
+func (g *Guard) displaceSession(key keyID) {
 	epochs := g.epochs[key]
 	if len(epochs) < sessionsPerCertificate {
 		return
@@ -128,7 +130,7 @@ func (g *guard) displaceSession(key keyID) {
 }
 
 // endSession forgets a session. mu is held.
-func (g *guard) endSession(id sessionKey) {
+func (g *Guard) endSession(id sessionKey) {
 	delete(g.sessions, id)
 	left := slices.DeleteFunc(g.epochs[id.key], func(epoch uint64) bool { return epoch == id.epoch })
 	if g.epochs[id.key] = left; len(left) == 0 {

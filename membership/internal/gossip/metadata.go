@@ -1,4 +1,4 @@
-package membership
+package gossip
 
 import (
 	"encoding/binary"
@@ -9,16 +9,17 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
+
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// metadataFormat is the first number of the metadata array. It changes only if a field changes
+// MetadataFormat is the first number of the metadata array. It changes only if a field changes
 // its meaning; new fields are appended under the same number.
-const metadataFormat = 1
+const MetadataFormat = 1
 
-// metadata is the data that memberlist carries about each node, at most 512 bytes. It is encoded
+// Metadata is the data that memberlist carries about each node, at most 512 bytes. It is encoded
 // as an array: the order of the fields is the wire format. Append fields, never insert.
-type metadata struct {
+type Metadata struct {
 	Format      int
 	Cluster     string
 	Environment string
@@ -49,9 +50,9 @@ func msgpack() *codec.MsgpackHandle {
 	return h
 }
 
-// encode returns the wire form, or an error with the longest field if the metadata and a
+// Encode returns the wire form, or an error with the longest field if the metadata and a
 // signature of the given size exceed the limit.
-func (m metadata) encode(signature int) ([]byte, error) {
+func (m Metadata) Encode(signature int) ([]byte, error) {
 	var buf []byte
 	incarnation := m.Incarnation
 	m.Incarnation = 0
@@ -76,7 +77,7 @@ func (m metadata) encode(signature int) ([]byte, error) {
 	return buf, nil
 }
 
-func (m metadata) longest() (name, value string) {
+func (m Metadata) longest() (name, value string) {
 	for _, f := range []struct{ name, value string }{
 		{"cluster", m.Cluster}, {"environment", m.Environment}, {"id", m.ID},
 		{"datacenter", m.Datacenter}, {"region", m.Region}, {"version", m.Version},
@@ -89,50 +90,50 @@ func (m metadata) longest() (name, value string) {
 	return name, value
 }
 
-// decodeMetadata decodes untrusted bytes.
-func decodeMetadata(b []byte) (metadata, error) {
-	var m metadata
+// DecodeMetadata decodes untrusted bytes.
+func DecodeMetadata(b []byte) (Metadata, error) {
+	var m Metadata
 	if len(b) > memberlist.MetaMaxSize {
 		return m, fmt.Errorf("node metadata is %d bytes, %d are allowed", len(b), memberlist.MetaMaxSize)
 	}
 	if err := codec.NewDecoderBytes(b, msgpack()).Decode(&m); err != nil {
-		return metadata{}, fmt.Errorf("decode node metadata: %w", err)
+		return Metadata{}, fmt.Errorf("decode node metadata: %w", err)
 	}
-	if m.Format != metadataFormat {
-		return metadata{}, fmt.Errorf("node metadata has format %d, this build reads %d", m.Format, metadataFormat)
+	if m.Format != MetadataFormat {
+		return Metadata{}, fmt.Errorf("node metadata has format %d, this build reads %d", m.Format, MetadataFormat)
 	}
 	if err := identity.CheckName(m.ID); err != nil {
-		return metadata{}, fmt.Errorf("node metadata: id %w", err)
+		return Metadata{}, fmt.Errorf("node metadata: id %w", err)
 	}
 	if !identity.Role(m.Role).Member() {
-		return metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker, observer", m.Role)
+		return Metadata{}, fmt.Errorf("node metadata: role %.80q is not one of relay, gate, worker, observer", m.Role)
 	}
 	for _, f := range []struct{ name, value string }{{"datacenter", m.Datacenter}, {"region", m.Region}} {
 		if f.value == "" {
 			continue
 		}
 		if err := identity.CheckName(f.value); err != nil {
-			return metadata{}, fmt.Errorf("node metadata: %s %w", f.name, err)
+			return Metadata{}, fmt.Errorf("node metadata: %s %w", f.name, err)
 		}
 	}
 	for _, f := range []struct{ name, value string }{{"forward address", m.ForwardAddr}, {"admin address", m.AdminAddr}, {"gossip address", m.GossipAddr}} {
-		if f.value != "" && !validAddr(f.value) {
-			return metadata{}, fmt.Errorf("node metadata: %s %.80q is not host:port", f.name, f.value)
+		if f.value != "" && !ValidAddr(f.value) {
+			return Metadata{}, fmt.Errorf("node metadata: %s %.80q is not host:port", f.name, f.value)
 		}
 	}
-	if !printable(m.Version) {
-		return metadata{}, fmt.Errorf("node metadata: version %.80q has characters that cannot be printed", m.Version)
+	if !Printable(m.Version) {
+		return Metadata{}, fmt.Errorf("node metadata: version %.80q has characters that cannot be printed", m.Version)
 	}
 	return m, nil
 }
 
-// printable refuses control characters in texts that are shown in logs and on terminals.
-func printable(s string) bool {
+// Printable refuses control characters in texts that are shown in logs and on terminals.
+func Printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// validAddr accepts host:port with a host that is an address or a name.
-func validAddr(s string) bool {
+// ValidAddr accepts host:port with a host that is an address or a name.
+func ValidAddr(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return false

@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // With certificates the incarnation and the metadata of an instance are one statement, which the
@@ -45,31 +46,31 @@ func (o *ownStatement) signedUpTo() uint32 {
 	return o.highest
 }
 
-// template returns this node's metadata as memberlist has it. In place of an incarnation and a
+// Template returns this node's metadata as memberlist has it. In place of an incarnation and a
 // signature, which only stateOwn knows, it ends with the id of the certificate.
-func (g *guard) template(m metadata) ([]byte, error) {
+func (g *Guard) Template(m gossip.Metadata) ([]byte, error) {
 	m.GossipAddr, m.Incarnation = g.addr, unstated
-	meta, err := m.encode(maxSignature)
+	meta, err := m.Encode(MaxSignature)
 	if err != nil {
 		return nil, err
 	}
-	key := identity.KeyID(g.cfg.source.Chain()[0])
+	key := identity.KeyID(g.cfg.Identity.Chain()[0])
 	return append(append(meta, key[:]...), make([]byte, signatureSize)...), nil
 }
 
 // stateOwn returns this node's metadata, signed for an incarnation.
-func (g *guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
+func (g *Guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
 	o := &g.own
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.incarnation != incarnation || !bytes.Equal(o.metadata, metadata) {
-		end := len(metadata) - maxSignature
+		end := len(metadata) - MaxSignature
 		if end < 4 || binary.BigEndian.Uint32(metadata[end-4:]) != unstated {
 			return nil, fmt.Errorf("own metadata of %d bytes has no place for the incarnation", len(metadata))
 		}
 		body := binary.BigEndian.AppendUint32(bytes.Clone(metadata[:end-4]), incarnation)
-		signature := g.proofs.sign(kindMetadata, body)
-		if len(signature) != maxSignature {
+		signature := g.proofs.sign(statementMetadata, body)
+		if len(signature) != MaxSignature {
 			return nil, fmt.Errorf("own metadata cannot be signed")
 		}
 		o.metadata, o.incarnation, o.signed = bytes.Clone(metadata), incarnation, append(body, signature...)
@@ -79,22 +80,22 @@ func (g *guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
 }
 
 // outgoing returns a packet of memberlist with this node's own announcement signed.
-func (g *guard) outgoing(message []byte) ([]byte, error) {
+func (g *Guard) outgoing(message []byte) ([]byte, error) {
 	inner := message
-	if len(inner) > 5 && inner[0] == messageChecksum {
+	if len(inner) > 5 && inner[0] == gossip.KindChecksum {
 		inner = inner[5:]
 	}
-	parts, several := [][]byte{inner}, len(inner) > 0 && inner[0] == messageCompound
+	parts, several := [][]byte{inner}, len(inner) > 0 && inner[0] == gossip.KindCompound
 	if several {
-		parts, _ = splitCompound(inner)
+		parts, _ = gossip.SplitCompound(inner)
 	}
 	changed := false
 	for i, part := range parts {
-		if len(part) == 0 || part[0] != messageAlive || !bytes.Contains(part, []byte(g.self)) {
+		if len(part) == 0 || part[0] != gossip.KindAlive || !bytes.Contains(part, []byte(g.self)) {
 			continue
 		}
-		var a aliveMessage
-		if err := decodeMessage(part[1:], &a); err != nil {
+		var a gossip.Alive
+		if err := gossip.Decode(part[1:], &a); err != nil {
 			return nil, err
 		}
 		if a.Node != g.self {
@@ -104,37 +105,37 @@ func (g *guard) outgoing(message []byte) ([]byte, error) {
 		if a.Meta, err = g.stateOwn(a.Meta, a.Incarnation); err != nil {
 			return nil, err
 		}
-		parts[i], changed = encodeMessage(messageAlive, &a), true
+		parts[i], changed = gossip.Encode(gossip.KindAlive, &a), true
 	}
 	switch {
 	case !changed:
 		return message, nil
 	case several:
-		return joinCompound(parts), nil // the checksum is left out: the packet is signed
+		return gossip.JoinCompound(parts), nil // the checksum is left out: the packet is signed
 	}
 	return parts[0], nil
 }
 
 // outgoingStates returns an exchange of states with this node's own state signed. memberlist
 // writes an exchange at once.
-func (g *guard) outgoingStates(message []byte) ([]byte, error) {
-	if len(message) == 0 || message[0] != messagePushPull || !bytes.Contains(message, []byte(g.self)) {
+func (g *Guard) outgoingStates(message []byte) ([]byte, error) {
+	if len(message) == 0 || message[0] != gossip.KindExchange || !bytes.Contains(message, []byte(g.self)) {
 		return message, nil
 	}
 	in := bufio.NewReader(bytes.NewReader(message[1:]))
 	out := bytes.NewBuffer(make([]byte, 0, len(message)))
-	out.WriteByte(messagePushPull)
+	out.WriteByte(gossip.KindExchange)
 	var value bytes.Buffer
 	for range len(message) { // each value has a byte at least
 		if _, err := in.Peek(1); err != nil {
 			break
 		}
 		value.Reset()
-		if err := copyValue(&value, in, 0); err != nil {
+		if err := gossip.CopyValue(&value, in, 0); err != nil {
 			return nil, err
 		}
-		var s pushPullState
-		if !bytes.Contains(value.Bytes(), []byte(g.self)) || decodeMessage(value.Bytes(), &s) != nil || s.Name != g.self {
+		var s gossip.State
+		if !bytes.Contains(value.Bytes(), []byte(g.self)) || gossip.Decode(value.Bytes(), &s) != nil || s.Name != g.self {
 			out.Write(value.Bytes())
 			continue
 		}
@@ -142,7 +143,7 @@ func (g *guard) outgoingStates(message []byte) ([]byte, error) {
 		if s.Meta, err = g.stateOwn(s.Meta, s.Incarnation); err != nil {
 			return nil, err
 		}
-		out.Write(encodeMessage(messagePushPull, &s)[1:])
+		out.Write(gossip.Encode(gossip.KindExchange, &s)[1:])
 	}
 	return out.Bytes(), nil
 }
@@ -160,7 +161,7 @@ func (c *inspected) Write(b []byte) (int, error) {
 }
 
 // checkIncarnation returns why an announcement with proven metadata does not count; "" if it does.
-func (g *guard) checkIncarnation(a aliveMessage, m metadata) (reason string) {
+func (g *Guard) checkIncarnation(a gossip.Alive, m gossip.Metadata) (reason string) {
 	newest, _, _ := g.proofs.signedUpTo(a.Node)
 	switch {
 	case m.Incarnation < newest:
@@ -175,15 +176,15 @@ func (g *guard) checkIncarnation(a aliveMessage, m metadata) (reason string) {
 // one: it would answer with a higher incarnation, because it has the metadata without the
 // signature. At another address it is a process with the same name and certificate, which
 // memberlist reports.
-func (g *guard) checkOwn(a aliveMessage) (reason string) {
-	addr := addrPort(a.Addr, a.Port)
+func (g *Guard) checkOwn(a gossip.Alive) (reason string) {
+	addr := gossip.AddrPort(a.Addr, a.Port)
 	if addr == g.addr {
 		if a.Incarnation > g.own.signedUpTo() {
 			return dropIncarnation
 		}
 		return dropIdle
 	}
-	_, _ = g.proofs.learn(g.cfg.source.Chain()) // if it is refused, so is the announcement
+	_, _ = g.proofs.learn(g.cfg.Identity.Chain()) // if it is refused, so is the announcement
 	if _, err := g.proofs.verifyInstance(announced{name: a.Node, addr: addr, metadata: a.Meta}); err != nil {
 		return dropUnproven
 	}

@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -17,11 +16,11 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
-// guard filters the packets between the socket and memberlist if members have certificates.
+// Guard filters the packets between the socket and memberlist if members have certificates.
 // Outgoing packets are signed and, with a gossip key, sealed. An incoming packet reaches
 // memberlist only if a proven member signed it, for this member, recently, and only once.
 //
@@ -40,8 +39,8 @@ import (
 // its answer to a nonce. So neither recorded nor delayed packets count, whatever the clocks of
 // the two hosts show: the session knows the offset between both clocks from the fastest packet
 // so far.
-type guard struct {
-	cfg    guardConfig
+type Guard struct {
+	cfg    Config
 	proofs *proofs
 	header []byte // the label as memberlist writes it
 	booted time.Time
@@ -85,39 +84,6 @@ type guard struct {
 	sealers map[string]cipher.AEAD
 }
 
-// guardConfig is what a guard knows of its node, and how it reaches the rest of it.
-type guardConfig struct {
-	// source is the node's certificate, and what it accepts of those of others.
-	source *identity.Source
-	// label is cluster/environment.
-	label string
-	// self is the instance name of the node, epoch its boot time, and addr the address at which
-	// others know it: packets to it are signed for this address.
-	self  string
-	epoch uint64
-	addr  string
-	// keys returns the gossip keys, and primary the one that seals; nil: packets are not sealed.
-	keys    func() [][]byte
-	primary func() []byte
-	// maxMembers is the most instances that wait to be proven, and half of the certificates and
-	// nodes that are known. maxNewMembers is the most names per minute that one member may announce.
-	maxMembers, maxNewMembers int
-	// send sends a packet to another member, and deliver passes one to memberlist. Both addresses
-	// are IP:port. Neither may call the guard.
-	send    func(packet []byte, to string)
-	deliver func(packet []byte, from string)
-	// addrOf returns the gossip address of a live member; empty if there is none.
-	addrOf func(id string) string
-	// answered is called with each member that has shown at its address that it lives. It must
-	// return immediately.
-	answered func(id string, epoch uint64, addr string)
-	// dropped counts what the guard lets not through, unproven the instances that are not proven:
-	// both by reason.
-	dropped, unproven *prometheus.CounterVec
-	clock             func() time.Time
-	logger            *slog.Logger
-}
-
 const (
 	packetMagic  = 'R'
 	packetFormat = 1
@@ -131,13 +97,13 @@ const (
 	maxSealers   = 8
 	sealOverhead = 12 + 16 // nonce and tag of AES-GCM
 	// packetOverhead is the size that the guard adds to a packet of memberlist.
-	packetOverhead = 2 + sealOverhead + 1 + 12 + maxSignature
+	packetOverhead = 2 + sealOverhead + 1 + 12 + MaxSignature
 	// maxDatagram is the largest UDP payload that is not fragmented on Ethernet,
 	// over IPv6.
 	maxDatagram = 1452
-	// maxWrapped is the largest packet of memberlist that is not fragmented when it is signed and
+	// MaxPacket is the largest packet of memberlist that is not fragmented when it is signed and
 	// sealed.
-	maxWrapped = maxDatagram - packetOverhead
+	MaxPacket = maxDatagram - packetOverhead
 
 	// maxDelay is how much longer a packet may take than the fastest of its sender. It
 	// is longer than the pauses of a busy host and shorter than the time after which
@@ -148,14 +114,14 @@ const (
 	parkedTicks = uint64(5 * time.Second / time.Microsecond)
 )
 
-// newGuard returns the guard of a node. ctx ends with the node, and with it the waits of exchanges.
-func newGuard(ctx context.Context, cfg guardConfig) *guard {
+// New returns the guard of a node. ctx ends with the node, and with it the waits of exchanges.
+func New(ctx context.Context, cfg Config) *Guard {
 	p := newProofs(cfg)
-	g := &guard{
+	g := &Guard{
 		cfg: cfg, proofs: p, booted: time.Now(),
-		self: cfg.self, addr: cfg.addr, epoch: cfg.epoch, send: cfg.send, deliver: cfg.deliver,
-		header:    labelHeader(cfg.label),
-		exchanges: newExchanges(ctx, cfg.maxMembers, p.count),
+		self: cfg.Self, addr: cfg.Addr, epoch: cfg.Epoch, send: cfg.Send, deliver: cfg.Deliver,
+		header:    gossip.LabelHeader(cfg.Label),
+		exchanges: newExchanges(ctx, cfg.MaxMembers, p.count),
 		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
 		wake: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
@@ -165,11 +131,14 @@ func newGuard(ctx context.Context, cfg guardConfig) *guard {
 	return g
 }
 
-// elapsed is the time since this node's boot, which does not depend on changes of the clock.
-func (g *guard) elapsed() time.Duration { return time.Since(g.booted) }
+// Doubted receives a value when this node must raise its incarnation; see answerDoubt.
+func (g *Guard) Doubted() <-chan struct{} { return g.doubted }
 
-// nextTick returns the current tick, or the last one plus one if that is higher.
-func (g *guard) nextTick() uint64 {
+// elapsed is the time since this node's boot, which does not depend on changes of the clock.
+func (g *Guard) elapsed() time.Duration { return time.Since(g.booted) }
+
+// NextTick returns the current tick, or the last one plus one if that is higher.
+func (g *Guard) NextTick() uint64 {
 	for {
 		last := g.tick.Load()
 		next := max(last+1, uint64(g.elapsed()/time.Microsecond))
@@ -179,8 +148,8 @@ func (g *guard) nextTick() uint64 {
 	}
 }
 
-// wrap signs and seals a packet of memberlist for sending.
-func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
+// Wrap signs and seals a packet of memberlist for sending.
+func (g *Guard) Wrap(packet []byte, to string) ([]byte, error) {
 	if len(packet) < len(g.header) {
 		return nil, fmt.Errorf("packet of %d bytes without a label", len(packet))
 	}
@@ -191,11 +160,11 @@ func (g *guard) wrap(packet []byte, to string) ([]byte, error) {
 	return g.wrapPayload(payload, to)
 }
 
-func (g *guard) wrapPayload(payload []byte, to string) ([]byte, error) {
-	body := make([]byte, 0, 1+12+len(payload)+maxSignature)
+func (g *Guard) wrapPayload(payload []byte, to string) ([]byte, error) {
+	body := make([]byte, 0, 1+12+len(payload)+MaxSignature)
 	body = appendUint48(append(body, packetGossip), g.epoch)
-	body = append(appendUint48(body, g.nextTick()), payload...)
-	body = append(body, g.proofs.sign(kindPacket, forDestination(to, body))...)
+	body = append(appendUint48(body, g.NextTick()), payload...)
+	body = append(body, g.proofs.sign(statementPacket, forDestination(to, body))...)
 	return g.seal(body)
 }
 
@@ -205,13 +174,13 @@ func forDestination(addr string, body []byte) []byte {
 }
 
 // seal adds the label to a body and encrypts it if there is a gossip key.
-func (g *guard) seal(body []byte) ([]byte, error) {
+func (g *Guard) seal(body []byte) ([]byte, error) {
 	out := make([]byte, 0, len(g.header)+2+sealOverhead+len(body))
 	out = append(append(out, g.header...), packetMagic, packetFormat)
-	if g.cfg.keys == nil {
+	if g.cfg.Keys == nil {
 		return append(out, body...), nil
 	}
-	box, err := g.sealer(g.cfg.primary())
+	box, err := g.sealer(g.cfg.PrimaryKey())
 	if err != nil {
 		return nil, err
 	}
@@ -222,16 +191,16 @@ func (g *guard) seal(body []byte) ([]byte, error) {
 }
 
 // open reverses seal. If the packet was sealed, the body shares no memory with it.
-func (g *guard) open(packet []byte) (body []byte, reason string) {
+func (g *Guard) open(packet []byte) (body []byte, reason string) {
 	head := len(g.header) + 2
 	if len(packet) <= head || packet[head-2] != packetMagic || packet[head-1] != packetFormat {
 		return nil, dropUnsigned
 	}
 	bound, rest := packet[:head:head], packet[head:]
-	if g.cfg.keys == nil {
+	if g.cfg.Keys == nil {
 		return rest, ""
 	}
-	for _, key := range g.cfg.keys() {
+	for _, key := range g.cfg.Keys() {
 		box, err := g.sealer(key)
 		if err != nil || len(rest) < box.NonceSize() {
 			continue
@@ -243,7 +212,7 @@ func (g *guard) open(packet []byte) (body []byte, reason string) {
 	return nil, dropSeal
 }
 
-func (g *guard) sealer(key []byte) (cipher.AEAD, error) {
+func (g *Guard) sealer(key []byte) (cipher.AEAD, error) {
 	g.sealing.Lock()
 	defer g.sealing.Unlock()
 	if box, known := g.sealers[string(key)]; known {
@@ -264,8 +233,8 @@ func (g *guard) sealer(key []byte) (cipher.AEAD, error) {
 	return box, nil
 }
 
-// receive handles one packet from the socket and delivers its permitted parts to memberlist.
-func (g *guard) receive(packet []byte, from string) {
+// Receive handles one packet from the socket and delivers its permitted parts to memberlist.
+func (g *Guard) Receive(packet []byte, from string) {
 	body, reason := g.open(packet)
 	if reason == "" {
 		switch body[0] {
@@ -287,20 +256,20 @@ func (g *guard) receive(packet []byte, from string) {
 }
 
 // count counts what memberlist does not receive.
-func (g *guard) count(reason string) { g.cfg.dropped.WithLabelValues(reason).Inc() }
+func (g *Guard) count(reason string) { g.cfg.Dropped.WithLabelValues(reason).Inc() }
 
 // gossip checks a signed packet of memberlist. waited is true if the packet was parked until
 // the session began.
-func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
-	if len(body) <= 1+12+maxSignature {
+func (g *Guard) gossip(body []byte, from string, waited bool) (reason string) {
+	if len(body) <= 1+12+MaxSignature {
 		return dropUnsigned
 	}
-	signature := body[len(body)-maxSignature:]
+	signature := body[len(body)-MaxSignature:]
 	key, _ := signer(signature)
 	epoch, tick := uint48(body[1:]), uint48(body[7:])
 	certificate, err := g.proofs.certificate(key)
 	switch {
-	case errors.Is(err, errUnproven):
+	case errors.Is(err, ErrUnproven):
 		return g.park(key, parkedPacket{body, from, true})
 	case err != nil:
 		return dropCertificate
@@ -325,7 +294,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 		}
 		return g.park(key, parkedPacket{body, from, false})
 	}
-	statement := claim{certificate.Claims.Node, kindPacket, forDestination(g.addr, body[:len(body)-maxSignature]), signature}
+	statement := Claim{certificate.Claims.Node, statementPacket, forDestination(g.addr, body[:len(body)-MaxSignature]), signature}
 	if err := g.proofs.verify(certificate, statement); err != nil {
 		return dropSignature
 	}
@@ -335,7 +304,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 	if !fresh {
 		return dropReplayed
 	}
-	payload := g.inspect(body[1+12:len(body)-maxSignature], announcer{certificate.Claims.Node, from})
+	payload := g.inspect(body[1+12:len(body)-MaxSignature], announcer{certificate.Claims.Node, from})
 	if len(payload) > 0 {
 		g.deliver(append(slices.Clone(g.header), payload...), from)
 	}
@@ -344,7 +313,7 @@ func (g *guard) gossip(body []byte, from string, waited bool) (reason string) {
 
 // fleetTime returns the median of the senders' clocks, as their packets show them: a single
 // wrong clock does not change it. It is zero without sessions.
-func (g *guard) fleetTime() time.Time {
+func (g *Guard) fleetTime() time.Time {
 	now := g.elapsed()
 	g.mu.Lock()
 	clocks := make([]int64, 0, len(g.sessions))
@@ -359,8 +328,8 @@ func (g *guard) fleetTime() time.Time {
 	return time.UnixMilli(clocks[len(clocks)/2])
 }
 
-// sweep forgets all that was not used for keepProof, and requests without an answer.
-func (g *guard) sweep() {
+// Sweep forgets all that was not used for keepProof, and requests without an answer.
+func (g *Guard) Sweep() {
 	g.proofs.sweep()
 	g.endDisplaced(true)
 	g.exchanges.sweep()
@@ -393,9 +362,9 @@ func uint48(b []byte) uint64 {
 	return binary.BigEndian.Uint64(full[:])
 }
 
-// certified processes a TLS handshake: it stores the peer's certificates and, because the
+// Certified processes a TLS handshake: it stores the peer's certificates and, because the
 // hello proves that the peer is alive, begins its session.
-func (g *guard) certified(chain [][]byte, epoch, tick uint64) error {
+func (g *Guard) Certified(chain [][]byte, epoch, tick uint64) error {
 	_, err := g.proofs.learn(chain)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // keyID identifies a certificate: the first bytes of the SHA-256 of its DER form. A signature
@@ -81,14 +82,39 @@ type displaced struct {
 	ended       bool // memberlist was asked to end it
 }
 
-func newProofs(cfg guardConfig) *proofs {
+func newProofs(cfg Config) *proofs {
 	return &proofs{
-		source: cfg.source, label: cfg.label, now: cfg.clock, limit: cfg.maxMembers,
+		source: cfg.Identity, label: cfg.Label, now: cfg.Clock, limit: cfg.MaxMembers,
 		fleetTime: func() time.Time { return time.Time{} },
-		logger:    cfg.logger, lines: rate.NewLimiter(1, 16),
+		logger:    cfg.Logger, lines: rate.NewLimiter(1, 16),
 		certificates: make(map[keyID]*knownCertificate), instances: make(map[string]provenInstance),
 		nodes: make(map[string]*provenNode), ending: make(map[string]*displaced), addrs: make(map[string]struct{}), unproven: make(map[string]listed),
 	}
+}
+
+// Prove decides whether an instance is what gossip reports, and lists it if it is not. metadata
+// ends with the signature.
+func (g *Guard) Prove(instance, addr string, metadata []byte) error {
+	_, err := g.proofs.prove(announced{name: instance, addr: addr, metadata: metadata})
+	return err
+}
+
+// Lapsed returns why an instance that was proven is not proven any more, "" if it still is.
+func (g *Guard) Lapsed(instance string) (reason string) {
+	if instance == g.self {
+		return ""
+	}
+	return g.proofs.lapsed(instance)
+}
+
+// RecordGone records whether memberlist takes an instance for dead.
+func (g *Guard) RecordGone(instance string, gone bool) { g.proofs.recordGone(instance, gone) }
+
+// ServiceNames returns the services in the certificate that signed metadata. It does not use the
+// newest proof of the instance, which an older copy of its metadata can replace.
+func (g *Guard) ServiceNames(metadata []byte) string {
+	key, _ := signer(metadata[max(0, len(metadata)-MaxSignature):])
+	return g.proofs.serviceNames(key)
 }
 
 // learn checks a chain and stores it. It returns the verified certificate.
@@ -122,7 +148,7 @@ func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
 	}
 	p.mu.Unlock()
 	if !known {
-		return nil, errUnproven
+		return nil, ErrUnproven
 	}
 	if err := p.source.Recheck(c.Certified); err != nil {
 		return nil, err
@@ -174,27 +200,27 @@ type announced struct {
 
 // prove decides whether an instance is what gossip reports. Its error is an *unprovenError, which
 // is recorded in the list of the unproven.
-func (p *proofs) prove(t announced) (metadata, error) {
+func (p *proofs) prove(t announced) (gossip.Metadata, error) {
 	m, err := p.verifyInstance(t)
 	if err == nil {
 		return m, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id, epoch, ok := splitInstance(t.name)
+	id, epoch, ok := gossip.SplitInstance(t.name)
 	if !ok || err.kind == unprovenSuperseded { // as after each restart: nothing for operators
-		return metadata{}, err
+		return gossip.Metadata{}, err
 	}
-	news := p.listUnproven(err.kind, leftOut{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason})
+	news := p.listUnproven(err.kind, Unproven{ID: id, Epoch: epoch, GossipAddr: t.addr, Reason: err.reason})
 	if news && err.missing == nil && p.lines.Allow() {
 		p.logger.Warn("member left out: its identity is not proven", "member", id, "addr", t.addr, "reason", err.reason)
 	}
-	return metadata{}, err
+	return gossip.Metadata{}, err
 }
 
-func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
-	refuse := func(kind, format string, args ...any) (metadata, *unprovenError) {
-		return metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
+func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
+	refuse := func(kind, format string, args ...any) (gossip.Metadata, *unprovenError) {
+		return gossip.Metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
 	}
 	now := p.now()
 	p.mu.Lock()
@@ -205,16 +231,16 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 	if len(t.metadata) > memberlist.MetaMaxSize {
 		return refuse(unprovenUnsigned, "its metadata is %d bytes, %d are allowed: give it a release of Ringway", len(t.metadata), memberlist.MetaMaxSize)
 	}
-	if len(t.metadata) <= maxSignature {
+	if len(t.metadata) <= MaxSignature {
 		return refuse(unprovenUnsigned, "its metadata is not signed: give it a certificate and a release that signs its gossip")
 	}
-	body, signature := t.metadata[:len(t.metadata)-maxSignature], t.metadata[len(t.metadata)-maxSignature:]
-	m, err := decodeMetadata(body)
+	body, signature := t.metadata[:len(t.metadata)-MaxSignature], t.metadata[len(t.metadata)-MaxSignature:]
+	m, err := gossip.DecodeMetadata(body)
 	switch {
 	case err != nil:
 		return refuse(unprovenUnsigned, "its metadata cannot be read: %v: give it a release that signs its gossip", err)
-	case instanceName(m.ID, m.Epoch) != t.name:
-		return refuse(unprovenDisagreement, "it is gossiped as %q and its metadata has %q", t.name, instanceName(m.ID, m.Epoch))
+	case gossip.InstanceName(m.ID, m.Epoch) != t.name:
+		return refuse(unprovenDisagreement, "it is gossiped as %q and its metadata has %q", t.name, gossip.InstanceName(m.ID, m.Epoch))
 	case m.GossipAddr == "":
 		return refuse(unprovenUnsigned, "its metadata is not signed: upgrade it to a release that signs its gossip")
 	case m.GossipAddr != t.addr:
@@ -224,10 +250,10 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 	}
 	key, _ := signer(signature)
 	certificate, err := p.certificate(key)
-	if errors.Is(err, errUnproven) {
+	if errors.Is(err, ErrUnproven) {
 		_, e := refuse(unprovenCertificate, "no member has shown its certificate yet")
 		e.missing = &key
-		return metadata{}, e
+		return gossip.Metadata{}, e
 	}
 	if err != nil {
 		return refuse(unprovenCertificate, "its certificate is refused: %v", err)
@@ -236,7 +262,7 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 		return refuse(unprovenDisagreement, "%s", reason)
 	}
 	if !again {
-		if err := p.verify(certificate, claim{m.ID, kindMetadata, body, signature}); err != nil {
+		if err := p.verify(certificate, Claim{m.ID, statementMetadata, body, signature}); err != nil {
 			return refuse(unprovenSignature, "%v", err)
 		}
 	}
@@ -264,7 +290,7 @@ func (p *proofs) verifyInstance(t announced) (metadata, *unprovenError) {
 
 // admit makes room for a new instance, or returns why there is none. A node has the instances of
 // its last two boots: an instance that is gone gives way, else the oldest one. mu is held.
-func (p *proofs) admit(m metadata, now time.Time) (kind, reason string) {
+func (p *proofs) admit(m gossip.Metadata, now time.Time) (kind, reason string) {
 	node := p.nodes[m.ID]
 	if node == nil {
 		if len(p.nodes) >= 2*p.limit {
@@ -274,7 +300,7 @@ func (p *proofs) admit(m metadata, now time.Time) (kind, reason string) {
 	}
 	victim := -1
 	if len(node.epochs) >= instancesPerNode {
-		victim = slices.IndexFunc(node.epochs, func(epoch uint64) bool { return p.instances[instanceName(m.ID, epoch)].gone })
+		victim = slices.IndexFunc(node.epochs, func(epoch uint64) bool { return p.instances[gossip.InstanceName(m.ID, epoch)].gone })
 		if victim < 0 && m.Epoch < node.epochs[0] {
 			return unprovenSuperseded, "two later boots of its node are alive"
 		}
@@ -295,7 +321,7 @@ func (p *proofs) admit(m metadata, now time.Time) (kind, reason string) {
 
 // displace forgets an instance. mu is held.
 func (p *proofs) displace(id string, epoch uint64, now time.Time) {
-	name := instanceName(id, epoch)
+	name := gossip.InstanceName(id, epoch)
 	old := p.instances[name]
 	delete(p.instances, name)
 	p.forgetAddr(old.addr)
@@ -308,7 +334,7 @@ func (p *proofs) displace(id string, epoch uint64, now time.Time) {
 func (p *proofs) forget(name string, i provenInstance) {
 	delete(p.instances, name)
 	p.forgetAddr(i.addr)
-	id, epoch, _ := splitInstance(name)
+	id, epoch, _ := gossip.SplitInstance(name)
 	node := p.nodes[id]
 	if node.epochs = slices.DeleteFunc(node.epochs, func(e uint64) bool { return e == epoch }); len(node.epochs) == 0 {
 		delete(p.nodes, id)
@@ -321,7 +347,7 @@ func (p *proofs) forgetAddr(addr string) { delete(p.addrs, addr) }
 
 // displaced returns the instances that memberlist must take for dead: those that are new, and
 // again also those that it was asked to end before.
-func (p *proofs) displaced(again bool) (deaths []doubtMessage, news int) {
+func (p *proofs) displaced(again bool) (deaths []gossip.Doubt, news int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, d := range p.ending {
@@ -332,7 +358,7 @@ func (p *proofs) displaced(again bool) (deaths []doubtMessage, news int) {
 			news++
 		}
 		d.ended = true
-		deaths = append(deaths, doubtMessage{Incarnation: d.incarnation, Node: name})
+		deaths = append(deaths, gossip.Doubt{Incarnation: d.incarnation, Node: name})
 	}
 	return deaths, news
 }
@@ -366,7 +392,7 @@ func (p *proofs) future(epoch uint64) bool {
 
 // disagreement returns how metadata and certificate differ; "" if they agree. A certificate
 // without a datacenter agrees with any.
-func disagreement(m metadata, c identity.Claims) string {
+func disagreement(m gossip.Metadata, c identity.Claims) string {
 	for _, f := range []struct{ name, gossiped, certified string }{
 		{"cluster", m.Cluster, c.Cluster}, {"environment", m.Environment, c.Environment},
 		{"id", m.ID, c.Node}, {"role", m.Role, string(c.Role)}, {"datacenter", m.Datacenter, c.Datacenter},

@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // wire connects guards without sockets: a packet arrives immediately, or is lost when
@@ -30,7 +31,7 @@ type wire struct {
 
 // guarded is a guard and what memberlist would have seen.
 type guarded struct {
-	*guard
+	*Guard
 	who       identity.Claims
 	delivered [][]byte // without the label
 	sent      [][]byte
@@ -48,14 +49,14 @@ func newWire(t testing.TB) *wire {
 // setup is what a test changes of a member.
 type setup struct {
 	identity.Claims
-	guardConfig
+	Config
 }
 
 // withKey gives a member one gossip key, which has a number.
 func withKey(n int) func(*setup) {
 	key := sha256.Sum256([]byte{byte(n)})
 	return func(s *setup) {
-		s.primary, s.keys = func() []byte { return key[:] }, func() [][]byte { return [][]byte{key[:]} }
+		s.PrimaryKey, s.Keys = func() []byte { return key[:] }, func() [][]byte { return [][]byte{key[:]} }
 	}
 }
 
@@ -69,31 +70,31 @@ func (w *wire) member(id string, change func(*setup)) *guarded {
 	}
 	s := setup{
 		Claims: identity.Claims{Cluster: "test", Environment: "ci", Node: id, Role: identity.RoleWorker},
-		guardConfig: guardConfig{
-			maxMembers: 1000, maxNewMembers: 100, dropped: counter(guardReasons), unproven: counter(unprovenReasons),
-			addrOf: func(string) string { return "" }, answered: func(string, uint64, string) {},
-			clock: time.Now, logger: slog.New(slog.DiscardHandler),
+		Config: Config{
+			MaxMembers: 1000, MaxNewMembers: 100, Dropped: counter(DropReasons()), Unproven: counter(UnprovenReasons()),
+			AddrOf: func(string) string { return "" }, Answered: func(string, uint64, string) {},
+			Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
 		},
 	}
 	if change != nil {
 		change(&s)
 	}
-	s.label = s.Cluster + "/" + s.Environment
-	if s.source == nil {
+	s.Label = s.Cluster + "/" + s.Environment
+	if s.Identity == nil {
 		source, err := w.authority.Source(s.Claims, 365*24*time.Hour)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		s.source = source
+		s.Identity = source
 	}
-	m := &guarded{who: s.Claims, guard: newGuard(context.Background(), s.guardConfig)}
+	m := &guarded{who: s.Claims, Guard: New(context.Background(), s.Config)}
 	m.epoch = uint64(time.Now().UnixMilli())
-	m.self = instanceName(id, m.epoch)
+	m.self = gossip.InstanceName(id, m.epoch)
 	m.addr = fmt.Sprintf("10.0.0.%d:7400", len(w.guards)+1)
 	m.send = func(packet []byte, to string) {
 		m.sent = append(m.sent, packet)
 		if other := w.guards[to]; other != nil {
-			other.receive(packet, m.addr)
+			other.Receive(packet, m.addr)
 		}
 	}
 	m.deliver = func(packet []byte, _ string) { m.delivered = append(m.delivered, packet[len(m.header):]) }
@@ -112,34 +113,34 @@ func (m *guarded) wrapped(t testing.TB, payload []byte, to string) []byte {
 }
 
 func (m *guarded) dropped(reason string) int {
-	return int(testutil.ToFloat64(m.cfg.dropped.WithLabelValues(reason)))
+	return int(testutil.ToFloat64(m.cfg.Dropped.WithLabelValues(reason)))
 }
 
 // alive is memberlist's message about a member, with what change makes of it.
-func (m *guarded) alive(t testing.TB, change func(*metadata, *aliveMessage)) []byte {
+func (m *guarded) alive(t testing.TB, change func(*gossip.Metadata, *gossip.Alive)) []byte {
 	t.Helper()
-	description := metadata{
-		Format: metadataFormat, Cluster: m.who.Cluster, Environment: m.who.Environment, ID: m.who.Node, Epoch: m.epoch,
+	description := gossip.Metadata{
+		Format: gossip.MetadataFormat, Cluster: m.who.Cluster, Environment: m.who.Environment, ID: m.who.Node, Epoch: m.epoch,
 		Role: string(m.who.Role), GossipAddr: m.addr,
 	}
 	host, port, _ := net.SplitHostPort(m.addr)
-	a := aliveMessage{Incarnation: 1, Node: m.self, Addr: net.ParseIP(host).To4(), Vsn: []uint8{1, 5, 2, 0, 0, 0}}
+	a := gossip.Alive{Incarnation: 1, Node: m.self, Addr: net.ParseIP(host).To4(), Vsn: []uint8{1, 5, 2, 0, 0, 0}}
 	_, _ = fmt.Sscan(port, &a.Port)
 	if change != nil {
 		change(&description, &a)
 	}
 	if a.Meta == nil {
-		body, err := description.encode(maxSignature)
+		body, err := description.Encode(MaxSignature)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Meta = append(body, m.proofs.sign(kindMetadata, body)...)
+		a.Meta = append(body, m.proofs.sign(statementMetadata, body)...)
 	}
-	return encodeMessage(messageAlive, &a)
+	return gossip.Encode(gossip.KindAlive, &a)
 }
 
 func compound(parts ...[]byte) []byte {
-	out := []byte{messageCompound, byte(len(parts))}
+	out := []byte{gossip.KindCompound, byte(len(parts))}
 	for _, p := range parts {
 		out = append(out, byte(len(p)>>8), byte(len(p)))
 	}
@@ -149,10 +150,10 @@ func compound(parts ...[]byte) []byte {
 // acquainted is a pair with a session each way.
 func (w *wire) acquainted(a, b *guarded) {
 	w.t.Helper()
-	ping := []byte{messagePing, 0x80}
-	b.receive(a.wrapped(w.t, ping, b.addr), a.addr)
+	ping := []byte{gossip.KindPing, 0x80}
+	b.Receive(a.wrapped(w.t, ping, b.addr), a.addr)
 	b.sendRequests()
-	a.receive(b.wrapped(w.t, ping, a.addr), b.addr)
+	a.Receive(b.wrapped(w.t, ping, a.addr), b.addr)
 	a.sendRequests()
 	if len(a.delivered) != 1 || len(b.delivered) != 1 {
 		w.t.Fatalf("not acquainted: %d and %d packets came through", len(a.delivered), len(b.delivered))
@@ -170,8 +171,8 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 					ring = withKey(1)
 				}
 				a, b := w.member("a", ring), w.member("b", ring)
-				payload := []byte{messageUser, 1, 2, 3}
-				b.receive(a.wrapped(t, payload, b.addr), a.addr)
+				payload := []byte{gossip.KindUser, 1, 2, 3}
+				b.Receive(a.wrapped(t, payload, b.addr), a.addr)
 				if len(b.delivered) != 0 {
 					t.Fatal("a packet of an unknown sender came through")
 				}
@@ -181,11 +182,11 @@ func TestASenderIsBelievedOnceItHasShownThatItLives(t *testing.T) {
 				if len(b.delivered) != 1 || !bytes.Equal(b.delivered[0], payload) {
 					t.Fatalf("after the sender has answered: %x", b.delivered)
 				}
-				b.receive(a.wrapped(t, payload, b.addr), a.addr)
+				b.Receive(a.wrapped(t, payload, b.addr), a.addr)
 				if len(b.delivered) != 2 || len(b.requested) != 0 {
 					t.Errorf("the next packet: %d delivered, %d questions open", len(b.delivered), len(b.requested))
 				}
-				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.source.Chain()[0])); err != nil || c.Claims.Node != "a" {
+				if c, err := b.proofs.certificate(identity.KeyID(a.cfg.Identity.Chain()[0])); err != nil || c.Claims.Node != "a" {
 					t.Errorf("the certificate of the sender: %v, %v", c, err)
 				}
 			})
@@ -199,20 +200,20 @@ func TestAPacketCountsOnceAndOnlyWhereItWasSentTo(t *testing.T) {
 		a, b, c := w.member("a", nil), w.member("b", nil), w.member("c", nil)
 		w.acquainted(a, b)
 		w.acquainted(a, c)
-		packet := a.wrapped(t, []byte{messageUser, 1}, b.addr)
+		packet := a.wrapped(t, []byte{gossip.KindUser, 1}, b.addr)
 		for range 3 {
-			b.receive(packet, a.addr)
+			b.Receive(packet, a.addr)
 		}
 		if len(b.delivered) != 1 || b.dropped(dropReplayed) != 2 {
 			t.Errorf("at its destination: %d times, %d dropped as replayed", len(b.delivered), b.dropped(dropReplayed))
 		}
-		c.receive(packet, a.addr)
+		c.Receive(packet, a.addr)
 		if len(c.delivered) != 0 || c.dropped(dropSignature) != 1 {
 			t.Errorf("elsewhere: %d delivered, %d dropped for the signature", len(c.delivered), c.dropped(dropSignature))
 		}
-		damaged := bytes.Clone(a.wrapped(t, []byte{messageUser, 1}, b.addr))
-		damaged[len(damaged)-maxSignature-1] ^= 1
-		b.receive(damaged, a.addr)
+		damaged := bytes.Clone(a.wrapped(t, []byte{gossip.KindUser, 1}, b.addr))
+		damaged[len(damaged)-MaxSignature-1] ^= 1
+		b.Receive(damaged, a.addr)
 		if len(b.delivered) != 1 || b.dropped(dropSignature) != 1 {
 			t.Error("a damaged packet came through")
 		}
@@ -226,10 +227,10 @@ func TestPacketsMayOvertakeEachOther(t *testing.T) {
 		w.acquainted(a, b)
 		var packets [][]byte
 		for i := range keptTicks {
-			packets = append(packets, a.wrapped(t, []byte{messageUser, byte(i)}, b.addr))
+			packets = append(packets, a.wrapped(t, []byte{gossip.KindUser, byte(i)}, b.addr))
 		}
 		for i := range packets {
-			b.receive(packets[len(packets)-1-i], a.addr)
+			b.Receive(packets[len(packets)-1-i], a.addr)
 		}
 		if len(b.delivered) != keptTicks {
 			t.Errorf("%d of %d came through", len(b.delivered), keptTicks)
@@ -242,14 +243,14 @@ func TestADelayedPacketCountsNoMore(t *testing.T) {
 		w := newWire(t)
 		a, b := w.member("a", nil), w.member("b", nil)
 		w.acquainted(a, b)
-		held := a.wrapped(t, []byte{messageUser, 1}, b.addr)
+		held := a.wrapped(t, []byte{gossip.KindUser, 1}, b.addr)
 		time.Sleep(maxDelay + time.Second)
-		b.receive(held, a.addr)
+		b.Receive(held, a.addr)
 		b.sendRequests() // a lives and answers; the packet stays old
 		if len(b.delivered) != 0 || b.dropped(dropStale) != 1 {
 			t.Errorf("%d delivered, %d dropped as stale", len(b.delivered), b.dropped(dropStale))
 		}
-		b.receive(a.wrapped(t, []byte{messageUser, 2}, b.addr), a.addr)
+		b.Receive(a.wrapped(t, []byte{gossip.KindUser, 2}, b.addr), a.addr)
 		if len(b.delivered) != 1 {
 			t.Error("the sender is not believed any more")
 		}
@@ -264,10 +265,10 @@ func TestARecordingOfADeadMemberBringsNothingBackAtARestartedOne(t *testing.T) {
 		recorded := a.wrapped(t, a.alive(t, nil), b.addr)
 		delete(w.guards, a.addr)
 		time.Sleep(32 * time.Second)
-		b.receive(recorded, a.addr)
+		b.Receive(recorded, a.addr)
 		restarted := w.member("b", nil)
 		restarted.addr = b.addr
-		restarted.receive(recorded, a.addr)
+		restarted.Receive(recorded, a.addr)
 		for range requestAttempts + 1 {
 			for _, m := range []*guarded{b, restarted} {
 				m.sendRequests()
@@ -290,9 +291,9 @@ func TestAClockThatDriftsCostsAQuestionAndNoPacket(t *testing.T) {
 		w.acquainted(a, b)
 		a.booted = a.booted.Add(time.Hour) // a's time stands still for an hour
 		a.tick.Store(0)
-		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.source.Chain()[0]), a.epoch}].floor = 0
+		w.guards[b.addr].sessions[sessionKey{identity.KeyID(a.cfg.Identity.Chain()[0]), a.epoch}].floor = 0
 		time.Sleep(2 * time.Hour)
-		b.receive(a.wrapped(t, []byte{messageUser, 1}, b.addr), a.addr)
+		b.Receive(a.wrapped(t, []byte{gossip.KindUser, 1}, b.addr), a.addr)
 		b.sendRequests()
 		if len(b.delivered) != 1 {
 			t.Errorf("%d delivered after the question", len(b.delivered))
@@ -314,30 +315,30 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 			bad    []byte
 			reason string
 		}{
-			{"unsigned metadata", by.alive(t, func(_ *metadata, a *aliveMessage) { a.Meta = []byte("x") }), dropUnproven},
-			{"another member's name", by.alive(t, func(m *metadata, a *aliveMessage) {
+			{"unsigned metadata", by.alive(t, func(_ *gossip.Metadata, a *gossip.Alive) { a.Meta = []byte("x") }), dropUnproven},
+			{"another member's name", by.alive(t, func(m *gossip.Metadata, a *gossip.Alive) {
 				m.ID, m.Epoch = "victim", victim.epoch+1
-				a.Node = instanceName("victim", victim.epoch+1)
+				a.Node = gossip.InstanceName("victim", victim.epoch+1)
 			}), dropUnproven},
-			{"another address than it signed", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Port = 666 }), dropUnproven},
-			{"another role than certified", by.alive(t, func(m *metadata, _ *aliveMessage) { m.Role = string(identity.RoleRelay) }), dropUnproven},
-			{"a boot in the future", by.alive(t, func(m *metadata, a *aliveMessage) {
+			{"another address than it signed", victim.alive(t, func(_ *gossip.Metadata, a *gossip.Alive) { a.Port = 666 }), dropUnproven},
+			{"another role than certified", by.alive(t, func(m *gossip.Metadata, _ *gossip.Alive) { m.Role = string(identity.RoleRelay) }), dropUnproven},
+			{"a boot in the future", by.alive(t, func(m *gossip.Metadata, a *gossip.Alive) {
 				m.Epoch = 9999999999999
-				a.Node = instanceName("by", m.Epoch)
+				a.Node = gossip.InstanceName("by", m.Epoch)
 			}), dropUnproven},
-			{"an incarnation above all that is possible", victim.alive(t, func(_ *metadata, a *aliveMessage) { a.Incarnation = 1<<32 - 1 }), dropIncarnation},
-			{"a death with such an incarnation", encodeMessage(messageDead, &doubtMessage{1<<32 - 1, victim.self, by.self}), dropIncarnation},
-			{"a suspicion with such an incarnation", encodeMessage(messageSuspect, &doubtMessage{1<<31 + 1, victim.self, by.self}), dropIncarnation},
-			{"a goodbye of another", encodeMessage(messageDead, &doubtMessage{1, victim.self, victim.self}), dropForged},
-			{"a name that is none", encodeMessage(messageDead, &doubtMessage{1, "\x1b[31m", by.self}), dropIncarnation},
-			{"a compressed message", []byte{9, 1, 2, 3}, dropMessageFormat},
-			{"a compound in a compound in a compound", compound(compound(good)), dropMessageFormat},
-			{"garbage", append([]byte{messageAlive}, "garbage"...), dropMessageFormat},
+			{"an incarnation above all that is possible", victim.alive(t, func(_ *gossip.Metadata, a *gossip.Alive) { a.Incarnation = 1<<32 - 1 }), dropIncarnation},
+			{"a death with such an incarnation", gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 1<<32 - 1, Node: victim.self, From: by.self}), dropIncarnation},
+			{"a suspicion with such an incarnation", gossip.Encode(gossip.KindSuspect, &gossip.Doubt{Incarnation: 1<<31 + 1, Node: victim.self, From: by.self}), dropIncarnation},
+			{"a goodbye of another", gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 1, Node: victim.self, From: victim.self}), DropForged},
+			{"a name that is none", gossip.Encode(gossip.KindDead, &gossip.Doubt{Incarnation: 1, Node: "\x1b[31m", From: by.self}), dropIncarnation},
+			{"a compressed message", []byte{9, 1, 2, 3}, DropMessageFormat},
+			{"a compound in a compound in a compound", compound(compound(good)), DropMessageFormat},
+			{"garbage", append([]byte{gossip.KindAlive}, "garbage"...), DropMessageFormat},
 		} {
 			to.delivered = nil
 			before := to.dropped(c.reason)
 			for i, payload := range [][]byte{c.bad, compound(c.bad), compound(good, c.bad, good)} {
-				to.receive(by.wrapped(t, payload, to.addr), by.addr)
+				to.Receive(by.wrapped(t, payload, to.addr), by.addr)
 				if i < 2 && len(to.delivered) != 0 {
 					t.Fatalf("%s: delivered: %x", c.name, to.delivered)
 				}
@@ -363,7 +364,7 @@ func TestTheCertificateOfAThirdMemberIsRequestedFromItsAnnouncer(t *testing.T) {
 		w.acquainted(teller, to)
 		delete(w.guards, third.addr) // it cannot be reached itself
 		news := third.alive(t, nil)
-		to.receive(teller.wrapped(t, news, to.addr), teller.addr)
+		to.Receive(teller.wrapped(t, news, to.addr), teller.addr)
 		if len(to.delivered) != 0 || !strings.Contains(fmt.Sprint(to.proofs.list()), "third") {
 			t.Fatalf("before the certificate is known: %d delivered, listed %v", len(to.delivered), to.proofs.list())
 		}
@@ -384,14 +385,14 @@ func TestWithoutTheGossipKeyNothingGetsIn(t *testing.T) {
 		plain := w.member("p", nil)
 		b := w.member("b", withKey(1))
 		for _, m := range []*guarded{a, plain} {
-			b.receive(m.wrapped(t, []byte{messageUser}, b.addr), m.addr)
+			b.Receive(m.wrapped(t, []byte{gossip.KindUser}, b.addr), m.addr)
 			question, _ := m.seal(append([]byte{packetAsk}, make([]byte, 16)...))
-			b.receive(question, m.addr)
+			b.Receive(question, m.addr)
 		}
 		if len(b.delivered)+len(b.requested)+len(b.sent) != 0 || b.dropped(dropSeal) != 4 {
 			t.Errorf("%d delivered, %d asked, %d sent, %d dropped", len(b.delivered), len(b.requested), len(b.sent), b.dropped(dropSeal))
 		}
-		b.receive(append(bytes.Clone(b.header), messageUser, 1, 2), a.addr)
+		b.Receive(append(bytes.Clone(b.header), gossip.KindUser, 1, 2), a.addr)
 		if b.dropped(dropUnsigned) != 1 {
 			t.Error("an unsigned packet is not counted")
 		}
@@ -403,10 +404,10 @@ func TestAFloodOfStrangersIsBoundedAndForgotten(t *testing.T) {
 		w := newWire(t)
 		a, b := w.member("a", nil), w.member("b", nil)
 		packet := a.wrapped(t, make([]byte, 1200), b.addr)
-		key := packet[len(packet)-maxSignature:][:keyIDSize]
+		key := packet[len(packet)-MaxSignature:][:keyIDSize]
 		for range 100_000 {
 			_, _ = rand.Read(key)
-			b.receive(packet, "10.6.6.6:666")
+			b.Receive(packet, "10.6.6.6:666")
 		}
 		if len(b.requested) > maxStrangers || b.packets > 2*maxStrangers*maxParkedPackets || len(b.sessions) != 0 {
 			t.Errorf("%d questions, %d packets, %d sessions", len(b.requested), b.packets, len(b.sessions))
@@ -428,12 +429,12 @@ func TestAMemberMayReportALimitedNumberOfUnprovenOnesAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
 		for _, limit := range []int{3, 7} {
-			by, to := w.member("by", nil), w.member("to", func(s *setup) { s.maxNewMembers = limit })
+			by, to := w.member("by", nil), w.member("to", func(s *setup) { s.MaxNewMembers = limit })
 			w.acquainted(by, to)
 			tell := func(from int) {
 				for i := range 10 {
 					m := w.member(fmt.Sprintf("m%d", from+i), nil)
-					to.receive(by.wrapped(t, m.alive(t, nil), to.addr), by.addr)
+					to.Receive(by.wrapped(t, m.alive(t, nil), to.addr), by.addr)
 				}
 			}
 			tell(0)

@@ -1,4 +1,4 @@
-package membership
+package gossip
 
 import (
 	"bufio"
@@ -14,11 +14,11 @@ const (
 	maxDepth = 8
 )
 
-var errValue = errors.New("malformed message: a value is too large, too deep, or of a kind that memberlist does not send")
+var ErrValue = errors.New("malformed message: a value is too large, too deep, or of a kind that memberlist does not send")
 
-// copyValue copies one value of MessagePack, according to the table of formats in its
+// CopyValue copies one value of MessagePack, according to the table of formats in its
 // specification, without its extensions.
-func copyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
+func CopyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
 	kind, err := in.ReadByte()
 	if err != nil {
 		return err
@@ -47,19 +47,19 @@ func copyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
 		values, err = copyLength(out, in, 2<<(kind-0xde))
 		values *= 2
 	default:
-		return errValue
+		return ErrValue
 	}
 	if err != nil {
 		return err
 	}
 	if uint64(out.Len())+data+values > maxValue || depth > maxDepth {
-		return errValue
+		return ErrValue
 	}
 	if _, err := io.CopyN(out, in, int64(data)); err != nil {
 		return err
 	}
 	for range values {
-		if err := copyValue(out, in, depth+1); err != nil {
+		if err := CopyValue(out, in, depth+1); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,11 @@
-package membership
+package trust
 
 import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // Reasons why an instance is not proven: the label values of a counter, a closed set.
@@ -19,13 +21,16 @@ const (
 	unprovenBoots        = "too_many_boots" // of one node in a minute
 )
 
-var unprovenReasons = []string{
-	unprovenUnsigned, unprovenCertificate, unprovenSignature, unprovenDisagreement,
-	unprovenAddress, unprovenFuture, unprovenTooMany, unprovenSuperseded, unprovenBoots,
+// UnprovenReasons returns them all.
+func UnprovenReasons() []string {
+	return []string{
+		unprovenUnsigned, unprovenCertificate, unprovenSignature, unprovenDisagreement,
+		unprovenAddress, unprovenFuture, unprovenTooMany, unprovenSuperseded, unprovenBoots,
+	}
 }
 
-// leftOut is an instance that gossip reports and whose identity is not proven.
-type leftOut struct {
+// Unproven is an instance that gossip reports and whose identity is not proven.
+type Unproven struct {
 	// ID, Epoch and GossipAddr are what gossip reports; any of them may be forged.
 	ID         string
 	Epoch      uint64
@@ -38,14 +43,14 @@ type leftOut struct {
 
 // listed is an entry of the list that operators read.
 type listed struct {
-	leftOut
+	Unproven
 	kind string
 	last time.Time
 }
 
 // unprovenError is why an instance is not proven.
 type unprovenError struct {
-	kind   string // of unprovenReasons
+	kind   string // of UnprovenReasons
 	reason string
 	// missing is the certificate to request, if only that is missing.
 	missing *keyID
@@ -61,8 +66,8 @@ const unprovenFor = 2 * time.Minute
 
 // listUnproven lists an instance and reports whether the instance or its reason is new. The size
 // of the list is limited: at the limit an arbitrary instance is removed. mu is held.
-func (p *proofs) listUnproven(kind string, u leftOut) (news bool) {
-	name := instanceName(u.ID, u.Epoch)
+func (p *proofs) listUnproven(kind string, u Unproven) (news bool) {
+	name := gossip.InstanceName(u.ID, u.Epoch)
 	old, known := p.unproven[name]
 	now := p.now()
 	u.Since = now
@@ -79,24 +84,34 @@ func (p *proofs) listUnproven(kind string, u leftOut) (news bool) {
 	return !known || old.Reason != u.Reason
 }
 
-// listUnsigned lists a certified member that was refused in its hello because it does not sign its
+// ListUnsigned lists a certified member that was refused in its hello because it does not sign its
 // gossip.
-func (g *guard) listUnsigned(id, addr string) {
-	g.cfg.unproven.WithLabelValues(unprovenUnsigned).Inc()
+func (g *Guard) ListUnsigned(id, addr string) {
+	g.cfg.Unproven.WithLabelValues(unprovenUnsigned).Inc()
 	p := g.proofs
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listUnproven(unprovenUnsigned, leftOut{ID: id, GossipAddr: addr, Reason: "its release does not sign gossip, so its gossip is ignored: upgrade it"})
+	p.listUnproven(unprovenUnsigned, Unproven{ID: id, GossipAddr: addr, Reason: "its release does not sign gossip, so its gossip is ignored: upgrade it"})
 }
 
 // list returns the unproven instances, sorted by id and epoch.
-func (p *proofs) list() []leftOut {
+func (p *proofs) list() []Unproven {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]leftOut, 0, len(p.unproven))
+	out := make([]Unproven, 0, len(p.unproven))
 	for _, u := range p.unproven {
-		out = append(out, u.leftOut)
+		out = append(out, u.Unproven)
 	}
-	slices.SortFunc(out, func(a, b leftOut) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
+	slices.SortFunc(out, func(a, b Unproven) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
 	return out
 }
+
+// LeaveOut lists an instance that has lapsed.
+func (g *Guard) LeaveOut(u Unproven) {
+	g.proofs.mu.Lock()
+	defer g.proofs.mu.Unlock()
+	g.proofs.listUnproven(unprovenCertificate, u)
+}
+
+// Unproven returns the instances that gossip reports and that are not proven, sorted by id.
+func (g *Guard) Unproven() []Unproven { return g.proofs.list() }

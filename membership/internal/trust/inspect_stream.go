@@ -1,4 +1,4 @@
-package membership
+package trust
 
 import (
 	"bufio"
@@ -9,13 +9,15 @@ import (
 	"net"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // inspected is a stream of memberlist whose state exchange is inspected like packets:
 // memberlist reads only the states of proven instances with valid incarnations.
 type inspected struct {
 	net.Conn
-	guard *guard
+	guard *Guard
 	by    announcer
 	// labelled is true if the stream begins with a label: the other end opened it.
 	labelled bool
@@ -27,6 +29,24 @@ type inspected struct {
 	ready   bytes.Buffer      // inspected, but not read yet
 	states  bytes.Buffer      // follow ready; nothing follows them
 	begun   bool
+}
+
+// Accepted returns a stream of memberlist that a member opened, as memberlist may read it. It
+// returns nil if the member has too many.
+func (g *Guard) Accepted(conn net.Conn, id string, epoch uint64) net.Conn {
+	place := g.exchanges.open(id)
+	if place == nil {
+		g.count(dropStreams)
+		return nil
+	}
+	by := announcer{id, g.proofs.addr(gossip.InstanceName(id, epoch))}
+	return &inspected{Conn: conn, guard: g, by: by, labelled: true, place: place}
+}
+
+// Dialled returns a stream of memberlist that this node opened to a member, as memberlist may read
+// it.
+func (g *Guard) Dialled(conn net.Conn, id, addr string) net.Conn {
+	return &inspected{Conn: conn, guard: g, by: announcer{id, addr}}
 }
 
 // maxStream limits the bytes of a stream. The limit of a state exchange follows from the number
@@ -72,12 +92,12 @@ func (c *inspected) begin() error {
 	}
 	c.ready.WriteByte(kind)
 	switch kind {
-	case messagePushPull:
+	case gossip.KindExchange:
 		return c.exchange()
-	case messagePing, messageAck, messageError:
+	case gossip.KindPing, gossip.KindAck, gossip.KindError:
 		return c.readValue(&c.ready)
 	}
-	c.guard.count(dropMessageFormat)
+	c.guard.count(DropMessageFormat)
 	return fmt.Errorf("stream of %s begins with message type %d, which no member sends", c.by.id, kind)
 }
 
@@ -92,9 +112,9 @@ func (c *inspected) exchange() error {
 		if err := c.readValue(&value); err != nil {
 			return err
 		}
-		return decodeMessage(value.Bytes(), into)
+		return gossip.Decode(value.Bytes(), into)
 	}
-	var header pushPullHeader
+	var header gossip.ExchangeHeader
 	if err := decode(&header); err != nil {
 		return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 	}
@@ -108,14 +128,14 @@ func (c *inspected) exchange() error {
 	}
 	c.limited.N = int64(header.Nodes) * maxState
 	kept := keptStates{names: make(map[string]struct{}), others: g.exchanges.states}
-	encoder := newEncoder(&c.states)
+	encoder := gossip.NewEncoder(&c.states)
 	for range header.Nodes {
-		var s pushPullState
+		var s gossip.State
 		if err := decode(&s); err != nil {
 			return fmt.Errorf("state exchange with %s: %w", c.by.id, err)
 		}
 		if value.Len() > maxState {
-			g.count(dropMessageFormat)
+			g.count(DropMessageFormat)
 			return fmt.Errorf("state exchange with %s: a state of %d bytes, %d are allowed", c.by.id, value.Len(), maxState)
 		}
 		reason := kept.checkRoom(&s)
@@ -133,7 +153,7 @@ func (c *inspected) exchange() error {
 	}
 	c.in.Reset(eof{}) // memberlist reads no further
 	header.Nodes = kept.n
-	return newEncoder(&c.ready).Encode(&header)
+	return gossip.NewEncoder(&c.ready).Encode(&header)
 }
 
 // eof is the end of a stream.
@@ -150,14 +170,14 @@ type keptStates struct {
 
 // checkRoom returns why a state has no room; "" if it has. Of an instance that does not live
 // memberlist uses no metadata, so checkRoom removes them.
-func (k *keptStates) checkRoom(s *pushPullState) (reason string) {
+func (k *keptStates) checkRoom(s *gossip.State) (reason string) {
 	if len(s.Meta) > memberlist.MetaMaxSize {
-		return dropMetadata
+		return DropMetadata
 	}
-	if tooLong(s.Name, s.Addr, s.Vsn) {
-		return dropMessageFormat
+	if gossip.TooLong(s.Name, s.Addr, s.Vsn) {
+		return DropMessageFormat
 	}
-	if s.State != stateAlive {
+	if s.State != gossip.StateAlive {
 		s.Meta = nil
 		if k.others == 0 {
 			return dropTooMany
@@ -170,9 +190,9 @@ func (k *keptStates) checkRoom(s *pushPullState) (reason string) {
 	return ""
 }
 
-func (k *keptStates) add(s *pushPullState) {
+func (k *keptStates) add(s *gossip.State) {
 	k.n++
-	if s.State != stateAlive {
+	if s.State != gossip.StateAlive {
 		k.others--
 		return
 	}
@@ -183,9 +203,9 @@ func (k *keptStates) add(s *pushPullState) {
 // uses, is not safe on a stream: it allocates whatever length is announced, 4 GB and more, before
 // any of these bytes have arrived.
 func (c *inspected) readValue(out *bytes.Buffer) error {
-	err := copyValue(out, c.in, 0)
-	if errors.Is(err, errValue) {
-		c.guard.count(dropMessageFormat)
+	err := gossip.CopyValue(out, c.in, 0)
+	if errors.Is(err, gossip.ErrValue) {
+		c.guard.count(DropMessageFormat)
 	}
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF

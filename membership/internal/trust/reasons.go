@@ -1,9 +1,9 @@
-package membership
+package trust
 
 // Reasons why packets and messages are dropped: label values of a counter, a closed set.
 const (
-	dropMessageFormat = "message_format"
-	dropMetadata      = "metadata"
+	DropMessageFormat = "message_format"
+	DropMetadata      = "metadata"
 	dropUnsigned      = "unsigned"    // not in the form of signed packets
 	dropSeal          = "seal"        // sealed with a gossip key that is not installed
 	dropStranger      = "stranger"    // from a sender that has not shown a certificate
@@ -15,7 +15,7 @@ const (
 	dropOld           = "old"         // a statement of a member about itself, older than one that is known
 	dropDoubts        = "doubts"      // more doubts about other members than one member may begin
 	dropUnproven      = "unproven"    // about an instance that is not proven
-	dropForged        = "forged"      // a notice that its author did not sign
+	DropForged        = "forged"      // a notice that its author did not sign
 	dropTooMany       = "too_many"    // above a limit
 	// Above a limit of one certificate: see bounds.go.
 	dropStreams   = "too_many_streams"
@@ -24,11 +24,13 @@ const (
 	dropShort     = "short_question" // too short for the length of the answers
 )
 
-// guardReasons are those of the guard, some of which membership counts as well.
-var guardReasons = []string{
-	dropMessageFormat, dropMetadata,
-	dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
-	dropIncarnation, dropOld, dropDoubts, dropUnproven, dropForged, dropTooMany, dropStreams, dropExchanges, dropSessions, dropShort,
+// DropReasons returns the reasons of the guard, some of which membership counts as well.
+func DropReasons() []string {
+	return []string{
+		DropMessageFormat, DropMetadata,
+		dropUnsigned, dropSeal, dropStranger, dropCertificate, dropSignature, dropReplayed, dropStale,
+		dropIncarnation, dropOld, dropDoubts, dropUnproven, DropForged, dropTooMany, dropStreams, dropExchanges, dropSessions, dropShort,
+	}
 }
 
 // dropIdle is the reason for what memberlist does not need to receive, and is not counted: it
