@@ -39,7 +39,7 @@ type Metadata struct {
 	// Draining is left out while it is false, so that the bytes are those of earlier releases.
 	Draining bool `codec:"Draining" json:",omitempty"`
 	// Incarnation is that under which the metadata is gossiped, so that the signature covers
-	// it (see incarnation.go). It is encoded with a fixed size, and left out without certificates.
+	// it (see package trust). It is encoded with a fixed size, and left out without certificates.
 	Incarnation uint32 `codec:"Incarnation" json:",omitempty"`
 }
 
