@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,7 +66,27 @@ func (s *statusSource) document(_ context.Context, service string) statuspage.Do
 }
 
 func statusRow(s *routing.Service) statuspage.Row {
-	return statuspage.Row{ListedService: list(s), Index: s.Route().Index, Strategy: s.Choice().Spec.Name}
+	row := statuspage.Row{ListedService: list(s), Index: s.Route().Index, Strategy: s.Choice().Spec.Name}
+	row.RangeText = rangeInWords(s.Route())
+	return row
+}
+
+// rangeInWords returns what rangeText does, for readers that do not know the notation of intervals.
+func rangeInWords(route *routing.Route) string {
+	if route.Plan == nil {
+		return ""
+	}
+	ranges, _ := route.Plan.Ranges(route.Index)
+	texts := make([]string, len(ranges))
+	for i, r := range ranges {
+		switch texts[i] = fmt.Sprintf("%d of %d workers, from position %d", r.Len(), r.Size(), r.Start()); {
+		case r.Size() == 1:
+			texts[i] = "the only worker"
+		case r.Len() == r.Size():
+			texts[i] = fmt.Sprintf("all %d workers", r.Size())
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // focus describes one service in detail.
@@ -115,8 +136,8 @@ func roleSentence(s *routing.Service, route *routing.Route) string {
 		return "No worker takes requests at the moment."
 	case route.Affine():
 		text := fmt.Sprintf("Served by %d relays. This one has the index %d", len(route.Plan.Affine()), route.Index)
-		if ranges := rangeText(route.Plan, route.Index); ranges != "" {
-			return text + " and the range " + ranges + "."
+		if ranges := rangeInWords(route); ranges != "" {
+			return text + ", and its range is " + ranges + "."
 		}
 		return text + "."
 	}

@@ -67,7 +67,11 @@ func TestTheRingShowsThePlan(t *testing.T) {
 	for _, c := range []struct {
 		relays, workers int
 		strategy        affinity.Strategy
-	}{{5, 24, affinity.Projection}, {3, 12, affinity.Projection}, {10, 61, affinity.Projection}, {8, 40, affinity.Rendezvous}} {
+		words           string // of the range
+	}{
+		{5, 24, affinity.Projection, "14 of 24 workers, from position 5"}, {3, 12, affinity.Projection, "all 12 workers"}, {10, 61, affinity.Projection, "18 of 61 workers, from position 6"},
+		{3, 1, affinity.Projection, "the only worker"}, {8, 40, affinity.Rendezvous, ""},
+	} {
 		route := &routing.Route{Index: 1}
 		var ids, relays []string
 		for i := range c.workers {
@@ -83,6 +87,9 @@ func TestTheRingShowsThePlan(t *testing.T) {
 		for _, id := range route.Plan.Workers() {
 			state := advertise.Ready
 			route.Endpoints = append(route.Endpoints, &advertise.Endpoint{Service: advertise.Service{State: state}, Worker: &advertise.Worker{NodeID: id}})
+		}
+		if words := rangeInWords(route); words != c.words {
+			t.Errorf("%v: the range is %q", c, words)
 		}
 		self := route.Plan.Affine()[1]
 		got := newRing(route, self)
@@ -151,6 +158,9 @@ func TestThePageShowsWhatTheRelayDoes(t *testing.T) {
 	})
 	if !d.Ready || d.ID != "r1" || d.Role != "relay" || len(d.Members) != 5 || d.Focus.Service != "echo" || d.Focus.Forwarding || len(d.Focus.Peers) != 3 {
 		t.Errorf("%+v", d)
+	}
+	if s := d.Services[0]; s.RangeText != "all 3 workers" || !strings.HasSuffix(d.Focus.Role, ", and its range is all 3 workers.") {
+		t.Errorf("%q, %q", s.RangeText, d.Focus.Role)
 	}
 	if d.Focus.Peers[0].Tier == "" || d.Focus.Peers[0].State != statuspage.Active {
 		t.Errorf("%+v", d.Focus.Peers[0])

@@ -38,7 +38,7 @@ func relayDocument(n int) Document {
 		},
 		Notices: []Notice{{Severity: Warning, Text: "Something is odd.", Remedy: "Look.", Runbook: "alone"}},
 		Services: []Row{
-			{ListedService: listed("echo", n, n, fmt.Sprintf("[0..%d) of %d", n/2, n)), Strategy: "p2c"},
+			{ListedService: listed("echo", n, n, fmt.Sprintf("%d of %d workers, from position 0", n/2, n)), Strategy: "p2c"},
 			{ListedService: listed("other", 1, 2, ""), Index: -1, Strategy: "stable"},
 		},
 	}

@@ -46,14 +46,14 @@ func TestTheTablesShowTheContentOfTheDocument(t *testing.T) {
 	root := parse(t, get(t, config(relayDocument(4)), "/?service=echo").Body.Bytes())
 	for id, want := range map[string][]string{
 		"services": {
-			"Service | This relay | Ready | Range | Requests /s | Errors /s | P99 ms | In flight | Strategy",
-			"echo | serves, index 0 | 4 | [0..2) of 4 | 1,200 | 1.0 | 12.50 | 0 | p2c",
-			"other | forwards | 1 of 2 | – | – | – | – | 0 | stable",
+			"Service | This relay | Ready | Requests /s | Errors /s | P99 ms | In flight | Strategy | Range",
+			"echo | serves, index 0 | 4 | 1,200 | 1.0 | 12.50 | 0 | p2c | 2 of 4 workers, from position 0",
+			"other | forwards | 1 of 2 | – | – | – | 0 | stable | –",
 		},
 		"peers": {
-			"Worker | State | Tier | Requests /s | Share % | EWMA ms | In flight | Errors % | Score | Last eviction",
-			"w0 | active | datacenter | 600 | 50.0 | 1.50 | 0 | 0.0 | 0.00 | –",
-			"w1 | active | datacenter | – | 50.0 | 1.50 | 1 | 0.0 | 0.00 | –",
+			"Worker | State | Requests /s | Errors % | Latency ms | In flight | Last eviction | Tier | Share % | Score",
+			"w0 | active | 600 | 0.0 | 1.50 | 0 | – | datacenter | 50.0 | 0.00",
+			"w1 | active | – | 0.0 | 1.50 | 1 | – | datacenter | 50.0 | 0.00",
 		},
 		"callers": {
 			"Caller | Requests /s | Errors /s | P99 ms",
@@ -72,11 +72,11 @@ func TestTheTablesShowTheContentOfTheDocument(t *testing.T) {
 			"relay-4 | left | – | – | – | – | – | it left",
 		},
 		"members": { // who went first, relays before workers
-			"Member | Role | State | Datacenter | Gossip address | Age | Version",
-			"worker-lost | worker | failed | – | 127.0.0.1:7401 | < 1 min ago | –",
-			"relay-1 this one | relay | alive | – | 127.0.0.1:7400 | < 1 min | –",
-			"w0 | worker | alive | – | 127.0.0.1:1 | < 1 min | –", "w1 | worker | alive | – | 127.0.0.1:1 | < 1 min | –",
-			"w2 | worker | alive | – | 127.0.0.1:1 | < 1 min | –", "w3 | worker | alive | – | 127.0.0.1:1 | < 1 min | –",
+			"Member | State | Role | Age | Datacenter | Version | Gossip address",
+			"worker-lost | failed | worker | < 1 min ago | – | – | 127.0.0.1:7401",
+			"relay-1 this one | alive | relay | < 1 min | – | – | 127.0.0.1:7400",
+			"w0 | alive | worker | < 1 min | – | – | 127.0.0.1:1", "w1 | alive | worker | < 1 min | – | – | 127.0.0.1:1",
+			"w2 | alive | worker | < 1 min | – | – | 127.0.0.1:1", "w3 | alive | worker | < 1 min | – | – | 127.0.0.1:1",
 		},
 	} {
 		if diff := cmp.Diff(want, table(t, byID(t, root, id))); diff != "" {
@@ -85,7 +85,9 @@ func TestTheTablesShowTheContentOfTheDocument(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"state":   "✓ Ready up for 3 h Warning: Something is odd. Look. Runbook",
-		"figures": "Members 5 1 relay, 4 workers Services 2 1 served here, 1 forwarded In flight 7 requests Relays per worker 3 at least 3 wanted, echo Checksums members 00112233aabbccdd services ddccbbaa33221100 equal on all that agree",
+		"figures": "Members 5 1 relay, 4 workers Services 2 1 served here, 1 forwarded In flight 7 requests Relays per worker 3 at least 3 wanted, echo",
+		// What only developers read is at the end of the page.
+		"links": "Metrics Readiness Members (JSON) Fleet (JSON) Services (JSON) echo (JSON) Plan of echo (JSON) Checksums (JSON) Settings (JSON) Checksums, equal on all members that agree: members 00112233aabbccdd , services ddccbbaa33221100",
 	} {
 		if got := text(byID(t, root, id)); got != want {
 			t.Errorf("#%s: %q, want %q", id, got, want)
@@ -112,11 +114,11 @@ func TestThePageReportsHowManyCallersItLeavesOutAndWhenItHasCountedNone(t *testi
 func TestAGateShowsTheRelaysThatItForwardsTo(t *testing.T) {
 	root := parse(t, get(t, config(gateDocument()), "/").Body.Bytes())
 	want := []string{
-		"Relay | State | Tier | Requests /s | EWMA ms | In flight | Errors % | Score | Last eviction",
-		"relay-1 | primary | – | – | – | 0 | 0.0 | 0.00 | –",
-		"relay-2 | backup | – | – | – | 0 | 0.0 | 0.00 | –",
-		"relay-3 | evicted | – | – | – | 0 | 0.0 | 0.00 | error rate",
-		"relay-4 | candidate | – | – | – | 0 | 0.0 | 0.00 | –",
+		"Relay | State | Requests /s | Errors % | Latency ms | In flight | Last eviction | Tier | Score",
+		"relay-1 | primary | – | 0.0 | – | 0 | – | – | 0.00",
+		"relay-2 | backup | – | 0.0 | – | 0 | – | – | 0.00",
+		"relay-3 | evicted | – | 0.0 | – | 0 | error rate | – | 0.00",
+		"relay-4 | candidate | – | 0.0 | – | 0 | – | – | 0.00",
 	}
 	if diff := cmp.Diff(want, table(t, byID(t, root, "peers"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -84,7 +84,7 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 	const n = 5000
 	b := startBrowser(t)
 	d := statuspage.Document{ID: "relay-07", Role: "relay", Cluster: "shop", Environment: "production", Build: "v1.0.0", Ready: true}
-	checkout := api.ListedService{ServiceSummary: api.ServiceSummary{Service: "checkout", Endpoints: n}, Ready: n, RangeText: "[1500..2250) of 5000"}
+	checkout := api.ListedService{ServiceSummary: api.ServiceSummary{Service: "checkout", Endpoints: n}, Ready: n, RangeText: "750 of 5,000 workers, from position 1,500"}
 	f := &statuspage.Focus{Row: statuspage.Row{ListedService: checkout, Index: 3, Strategy: "p2c"}, Role: "Served by 20 relays."}
 	f.Ring.Minimum = 3
 	for i := range n {

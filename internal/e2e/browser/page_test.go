@@ -1,8 +1,12 @@
 package browser_test
 
 import (
+	"bytes"
+	"fmt"
+	"image/png"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -159,14 +163,78 @@ func TestNoTableIsWiderThanItsCardOnALaptop(t *testing.T) {
 	picture(t, p, "laptop")
 }
 
-func TestANarrowScreenScrollsNothingSideways(t *testing.T) {
+// A phone shows no scroll bars, so a table that continues fades there: a reader would take the
+// part for the whole.
+func TestWhatAPhoneCutsFadesAndCanBeScrolled(t *testing.T) {
 	f, b := small(t), startBrowser(t)
-	p := tab(t, b, browser.TabConfig{Width: 360, Height: 780}, pageOf(f, "relay-1"))
-	await(t, p, "six workers are active", six)
-	if wide := evaluate[int](t, p, `document.documentElement.scrollWidth`); wide > 360 {
-		t.Errorf("the page is %d wide on a screen of 360", wide)
+	wide := tab(t, b, browser.TabConfig{}, pageOf(f, "relay-1"))
+	await(t, wide, "six workers are active", six)
+	if cut := evaluate[string](t, wide, `document.querySelector("#members .scroll").dataset.cut`); cut != "" {
+		t.Errorf("on a desktop the table of members is cut %q", cut)
 	}
-	picture(t, p, "narrow")
+	var p *browser.Tab
+	for scheme, dark := range map[string]bool{"light": false, "dark": true} {
+		p = tab(t, b, browser.TabConfig{Width: 360, Height: 780, Dark: dark}, pageOf(f, "relay-1"))
+		await(t, p, "six workers are active", six)
+		await(t, p, "rates are measured", `document.querySelector("#callers").textContent.includes("in the last")`)
+		if wide := evaluate[int](t, p, `document.documentElement.scrollWidth`); wide > 360 {
+			t.Errorf("the page is %d wide on a screen of 360", wide)
+		}
+		picture(t, p, "phone-"+scheme)
+		for _, id := range []string{"services", "peers", "fleet", "members"} {
+			box := `document.querySelector("#` + id + ` .scroll")`
+			cut := func() string { return evaluate[string](t, p, box+`.dataset.cut`) }
+			if !strings.Contains(cut(), "right") || strings.Contains(cut(), "left") {
+				t.Errorf("#%s is cut %q, want right", id, cut())
+			}
+			if id != "peers" && chosenAtTheEdge(t, p, id) { // #peers has no chosen row
+				t.Errorf("%s: #%s does not fade where it is cut", scheme, id)
+			}
+			evaluate[bool](t, p, `(`+box+`.scrollLeft = 1e6, true)`)
+			await(t, p, "the table knows that it was scrolled", box+`.dataset.cut.includes("left") && !`+box+`.dataset.cut.includes("right")`)
+			if over := evaluate[float64](t, p, box+`.querySelector("th:last-child").getBoundingClientRect().right - `+box+`.getBoundingClientRect().right`); over > 0 {
+				t.Errorf("the last column of #%s ends %.0f pixels beyond its card", id, over)
+			}
+			// The browser paints the new style some frames later.
+			for deadline := time.Now().Add(browser.Patience); id != "peers" && !chosenAtTheEdge(t, p, id); {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: #%s fades at its end", scheme, id)
+				}
+			}
+		}
+	}
+	// An update of the page does not forget what is cut.
+	if err := f.Drain("worker-1"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, "worker-1 drains", `document.querySelector('#members tr[data-key="worker-1"][data-state=draining]')`)
+	if cut := evaluate[string](t, p, `document.querySelector("#members .scroll").dataset.cut`); !strings.Contains(cut, "left") {
+		t.Errorf("after an update the table is cut %q", cut)
+	}
+}
+
+// chosenAtTheEdge reports whether the colour of the chosen row of a table is at the right edge
+// of the table. It searches there, because an update may move the row before the picture.
+func chosenAtTheEdge(t *testing.T, p *browser.Tab, id string) bool {
+	t.Helper()
+	row := `document.querySelector("#` + id + ` tr.chosen")`
+	want := evaluate[string](t, p, `getComputedStyle(`+row+`.firstElementChild).backgroundColor`)
+	at := evaluate[[]float64](t, p, `(() => { const r = `+row+`.getBoundingClientRect(); return [`+row+`.closest(".scroll").getBoundingClientRect().right + scrollX, (r.top + r.bottom) / 2 + scrollY]; })()`)
+	shot, err := p.Picture()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for y := int(at[1]) - 60; y < int(at[1])+60; y++ {
+		r, g, b, _ := img.At(int(at[0])-2, y).RGBA()
+		if fmt.Sprintf("rgb(%d, %d, %d)", r>>8, g>>8, b>>8) == want {
+			return true
+		}
+	}
+	return false
 }
 
 func TestAGateAndAWorkerHavePagesToo(t *testing.T) {

@@ -12,7 +12,7 @@
 
   function morphAttributes(have, want) {
     for (const { name } of [...have.attributes]) {
-      if (name === "open" || name === "data-changed") continue; // the reader's, and flash's
+      if (name === "open" || name === "data-changed" || name === "data-cut") continue; // the reader's, flash's, and markCut's
       if (!want.hasAttribute(name)) have.removeAttribute(name);
     }
     for (const { name, value } of want.attributes) {
@@ -76,7 +76,25 @@
       const want = parser.parseFromString(html, "text/html").getElementById(id);
       if (have && want) morph(have, want);
     }
+    markAll();
   }
+
+  // Marks the sides at which a table continues.
+  function markCut(box) {
+    const cut = [];
+    if (box.scrollLeft >= 1) cut.push("left");
+    if (box.scrollWidth - box.clientWidth - box.scrollLeft >= 1) cut.push("right");
+    if (box.scrollHeight - box.clientHeight - box.scrollTop >= 1) cut.push("below");
+    box.dataset.cut = cut.join(" ");
+  }
+
+  function markAll() {
+    for (const box of document.querySelectorAll(".scroll")) markCut(box);
+  }
+  document.addEventListener("scroll", ({ target }) => { if (target.classList?.contains("scroll")) markCut(target); }, { capture: true, passive: true });
+  document.addEventListener("toggle", markAll, true); // the table of workers was opened
+  window.addEventListener("resize", markAll);
+  markAll();
 
   let source, watch, silence = 45000;
   function heard() {
