@@ -160,3 +160,28 @@ func TestEveryTestThatAPageNamesExists(t *testing.T) {
 		t.Errorf("only %d names of tests were looked at", named)
 	}
 }
+
+// What broke once cannot return without a test that fails.
+func TestEveryRowOfWhatBrokeNamesATest(t *testing.T) {
+	const name = "docs/what-broke.md"
+	source, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[int]bool{}
+	for _, span := range parse(name, string(source)).spans {
+		held[span.line] = held[span.line] || testName.MatchString(span.text)
+	}
+	rows := 0
+	for i, line := range strings.Split(string(source), "\n") {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what broke |") {
+			continue
+		}
+		if rows++; !held[i+1] {
+			t.Errorf("%s:%d: no test is named", name, i+1)
+		}
+	}
+	if rows < 15 {
+		t.Errorf("only %d rows were looked at", rows)
+	}
+}
