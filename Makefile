@@ -44,7 +44,7 @@ longest := ./internal/relay ./membership ./selection/router ./advertise
 
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations. test-long runs processes with it.
-unraced := /internal/(e2e|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+unraced := /internal/(e2e|mutants|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
@@ -307,6 +307,15 @@ test-skew: ## a fleet of the release before this commit and of this commit, upgr
 test-model: ## all states of the protocol of sessions, by a model in Promela, and its planted faults; half a minute (needs spin and a C compiler)
 	@$(call need,spin)
 	internal/session/model/check.sh
+
+# Which faults: for example `make test-mutation SAMPLE=0 MUTATED=affinity`, all of one package.
+SAMPLE  ?= 25
+SEED    ?= 1
+MUTATED ?=
+
+.PHONY: test-mutation
+test-mutation: ## plants faults in the packages that decide, SAMPLE in each by SEED, and runs their tests: an hour, not in CI
+	go run ./internal/mutants -sample $(SAMPLE) -seed $(SEED) $(MUTATED)
 
 .PHONY: test-tcp
 test-tcp: ## Redis and PostgreSQL behind TCP sessions of relays, while workers come and go (needs both servers)

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFaultsAreThoseThatAPersonWouldMake(t *testing.T) {
+	for body, want := range map[string][]string{
+		"if a < b { c() }": {
+			"`a < b` becomes `a <= b`", "`a < b` negated", "`a < b` never holds", "`c()` deleted",
+		},
+		"if a == b {}":                      {"`a == b` becomes `a != b`", "`a == b` never holds"},
+		"x = !a && b":                       {"`!a && b` becomes `!a || b`", "`!a && b` becomes `!a`", "`!a && b` becomes `b`", "`!a` becomes `a`", "`x = !a && b` deleted"},
+		"x := f()":                          nil,
+		"x += 1":                            {"`x += 1` deleted"},
+		"x++":                               {"`x++` deleted"},
+		"return x - 1":                      {"`x - 1` becomes `x + 1`"},
+		"for i := 0; i > n; i++ {}":         {"`i > n` becomes `i >= n`"},
+		"for i := 0; ; i++ { c() }":         {"`c()` deleted"},
+		`log.Info().Int("n", a+b).Msg("x")`: nil,
+		"mu.Lock(); defer mu.Unlock()":      nil,
+		`panic("x")`:                        nil,
+		"defer c(a * b)":                    {"`a * b` becomes `a / b`"},
+	} {
+		found, err := faultsOf("p/f.go", "package p\n\nfunc f() {\n\t"+body+"\n}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range found {
+			if f.line != 4 {
+				t.Errorf("%s: line %d", f.name, f.line)
+			}
+			names = append(names, strings.TrimPrefix(f.name, "p/f.go f: "))
+		}
+		slices.Sort(names)
+		slices.Sort(want)
+		if !slices.Equal(names, want) {
+			t.Errorf("%s:\n%q, want\n%q", body, names, want)
+		}
+	}
+}
+
+// TestEachResultIsRecognised tries all faults of a package, whose tests hold one of its functions only.
+func TestEachResultIsRecognised(t *testing.T) {
+	repository := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"p/p.go": `package p
+
+func Held(a, b int) bool { return a < b }
+
+func Loose(a, b int) bool { return a < b }
+
+func Unrun(a, b int) bool { return a < b }
+
+func Hangs(n int) {
+	for n > 0 {
+		n = n - 1
+	}
+}
+
+func Strings(a string) string { return a + "." }
+`,
+		"p/p_test.go": `package p
+
+import "testing"
+
+func Test(t *testing.T) {
+	if !Held(1, 2) || Held(1, 1) || !Loose(1, 2) || Strings("a") != "a." {
+		t.Fail()
+	}
+	Hangs(1)
+}
+`,
+	} {
+		name = filepath.Join(repository, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOWORK", "off")
+	faults, err := faultsIn(repository, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{repository: repository, scratch: t.TempDir(), directory: "p"}
+	if err := b.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.limit = 2 * time.Second // only a fault that hangs takes as long
+	got := map[string]result{}
+	for _, f := range faults {
+		if got[strings.TrimPrefix(f.name, "p/p.go ")], err = b.try(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]result{
+		"Held: `a < b` becomes `a <= b`":           caught,
+		"Loose: `a < b` becomes `a <= b`":          survived,
+		"Unrun: `a < b` becomes `a <= b`":          unrun,
+		"Hangs: `n > 0` becomes `n >= 0`":          survived,
+		"Hangs: `n - 1` becomes `n + 1`":           hung,
+		"Hangs: `n = n - 1` deleted":               hung,
+		"Strings: `a + \".\"` becomes `a - \".\"`": uncompiled,
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d faults, want %d", len(got), len(want))
+	}
+	for name, result := range want {
+		if r, ok := got[name]; !ok || r != result {
+			t.Errorf("%s: %v, want %v", name, r, result)
+		}
+	}
+	if source, err := os.ReadFile(filepath.Join(repository, "p", "p.go")); err != nil || strings.Contains(string(source), "<=") {
+		t.Errorf("the checkout has changed: %v", err)
+	}
+}
+
+// A reason for a fault that can no longer be planted says something about code that is gone.
+func TestEachSurvivorWithAReasonCanStillBePlanted(t *testing.T) {
+	reasons, err := parseSurvivors(survivorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	possible := map[string]bool{}
+	for _, directory := range decide {
+		faults, err := faultsIn(filepath.Join("..", ".."), directory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range faults {
+			possible[f.name] = true
+		}
+	}
+	for name := range reasons {
+		if !possible[name] {
+			t.Errorf("survivors.txt: there is no such fault: %s", name)
+		}
+	}
+}
+
+func TestASurvivorNeedsAReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"# c\na: `x` deleted\n\twhy\n\nb\n\twhy\n": "",
+		"a\n":             "a has no reason",
+		"a\nb\n\twhy\n":   "survivors.txt:2",
+		"\twhy\n":         "survivors.txt:1",
+		"a\n\twhy\n\twhy": "survivors.txt:3",
+		"a\n\t\n":         "survivors.txt:2",
+	} {
+		_, err := parseSurvivors(text)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
