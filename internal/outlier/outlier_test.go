@@ -32,7 +32,7 @@ func TestMoreRequestsMakeTheSameShareSurer(t *testing.T) {
 	for _, c := range []struct{ failures, requests, want float64 }{
 		{1, 10, 0.0056009}, {10, 100, 0.030843}, {100, 1000, 0.068129},
 	} {
-		if got := outlier.LowerBound(c.failures, c.requests, outlier.Sure); math.Abs(got-c.want) > 1e-5 {
+		if got := outlier.LowerBound(c.failures, c.requests, outlier.Sure); math.IsNaN(got) || math.Abs(got-c.want) > 1e-5 {
 			t.Errorf("%v of %v: %v, want %v", c.failures, c.requests, got, c.want)
 		}
 	}
@@ -62,6 +62,12 @@ func TestEvictionsDoubleUpToTheLongest(t *testing.T) {
 			t.Errorf("eviction %d with %v: %v, want %v", c.k, c.random, got, c.want)
 		}
 	}
+	const day = 24 * time.Hour
+	for k, want := range map[int]time.Duration{15: time.Second << 14, 16: day / 2, 1000: day / 2} {
+		if got := outlier.Eviction(k, day, 0); got != want {
+			t.Errorf("eviction %d of a day at most: %v, want %v", k, got, want)
+		}
+	}
 }
 
 // Values of Newcombe's paper, table II, method 10, at z = 1.96.
@@ -75,7 +81,7 @@ func TestTheExcessIsTheLowerEndOfNewcombesInterval(t *testing.T) {
 		{outlier.Count{Failures: 10, Requests: 10}, outlier.Count{Failures: 0, Requests: 20}, 0.6791},
 		{outlier.Count{Failures: 10, Requests: 10}, outlier.Count{Failures: 10, Requests: 10}, -0.2775},
 	} {
-		if got := outlier.Excess(c.one, c.others, 1.959964); math.Abs(got-c.want) > 1e-4 {
+		if got := outlier.Excess(c.one, c.others, 1.959964); math.IsNaN(got) || math.Abs(got-c.want) > 1e-4 {
 			t.Errorf("%v against %v: %v, want %v", c.one, c.others, got, c.want)
 		}
 	}

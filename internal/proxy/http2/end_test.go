@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -174,6 +175,63 @@ func TestARefusedStreamMayBeRepeated(t *testing.T) {
 				t.Errorf("%v: %v", code, err)
 			}
 			s.Close()
+		}
+	})
+}
+
+// A reset with NO_ERROR gives up the rest of a request, and only after the whole answer.
+func TestAResetWithoutAnErrorWithinAnAnswerIsAnError(t *testing.T) {
+	withClient(t, func(p *peer) {
+		for _, whole := range []bool{true, false} {
+			s := p.c.NewStream()
+			if err := s.Open(get("/"), false, false); err != nil {
+				p.t.Fatal(err)
+			}
+			flags := uint8(0)
+			if whole {
+				flags = flagEndStream
+			}
+			p.headers(s.id, flags, ok200...)
+			p.say(appendReset(nil, s.id, NoError))
+			p.settle()
+			if _, err := s.Answer(); err != nil && whole {
+				t.Error("the head of a whole answer:", err)
+			}
+			if _, err := s.Read(make([]byte, 1)); (err == io.EOF) != whole {
+				t.Errorf("whole %v: the body ends with %v", whole, err)
+			}
+			s.Close()
+		}
+	})
+}
+
+func TestAnAnswerOfLengthZeroEndsWithItsHead(t *testing.T) {
+	withClient(t, func(p *peer) {
+		for length, ends := range map[string]bool{"0": true, "1": false} {
+			s := p.c.NewStream()
+			if err := s.Open(get("/"), true, false); err != nil {
+				p.t.Fatal(err)
+			}
+			p.headers(s.id, flagEndStream, append(slices.Clone(ok200), Field{Name: "content-length", Value: length})...)
+			p.settle()
+			if _, err := s.Read(make([]byte, 1)); (err == io.EOF) != ends {
+				t.Errorf("length %s without a body: %v", length, err)
+			}
+			s.Close()
+		}
+	})
+}
+
+func TestAServerThatDoesNotDrainGoesOnTakingStreams(t *testing.T) {
+	withServer(t, drains, func(p *peer) {
+		p.settle()
+		for range 10 {
+			p.c.Check(drainTimeout)
+		}
+		p.request(1, flagEndStream)
+		frames := p.settle()
+		if _, ok := find(frames, frameHeaders); !ok || p.over() {
+			t.Errorf("no answer: %v, %v", frames, p.why())
 		}
 	})
 }

@@ -164,6 +164,20 @@ func TestAWindowOfMoreThan31BitsIsRefused(t *testing.T) {
 	}
 }
 
+func TestAWindowOf31BitsIsAllowed(t *testing.T) {
+	withServer(t, drains, func(p *peer) {
+		p.request(1, 0)
+		p.settle()
+		p.grant(1, maxWindow-65535)
+		p.grant(0, maxWindow-65535)
+		if frames := p.settle(); p.over() {
+			t.Error(p.why())
+		} else if a, ok := find(frames, frameReset); ok {
+			t.Error("the stream was reset:", a)
+		}
+	})
+}
+
 func TestTheWindowGrowsToMaxWindowAndNotBeyond(t *testing.T) {
 	for _, most := range []int{64 << 10, 100_000, 1 << 20} {
 		cfg := small
