@@ -19,6 +19,7 @@
 //   - A fault is a small mistake of a person: a bound off by one, a swapped operator, a check that is
 //     dropped or negated, an assignment or a call that is missing. Lines of the log and locks get none:
 //     no test should depend on the first, and the race detector finds the second.
+//   - Tests must fail twice: one that fails by chance has caught nothing.
 //   - Only the tests of the package itself count, with -short: what an end-to-end test would catch
 //     counts as survived.
 //   - A survivor gets a test, or a reason in survivors.txt. The target fails when a package has a survivor

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 )
@@ -32,8 +33,13 @@ func main() {
 	defer stop()
 	sample := flag.Int("sample", 25, "faults to try in each package, beside those that do not compile; 0 for all")
 	seed := flag.Uint64("seed", 1, "which faults are in the sample")
+	var only *regexp.Regexp
+	flag.Func("only", "try only faults whose names match this pattern, such as those that have survived", func(s string) (err error) {
+		only, err = regexp.Compile(s)
+		return err
+	})
 	flag.Parse()
-	if err := run(ctx, options{sample: *sample, seed: *seed, packages: flag.Args()}, os.Stdout); err != nil {
+	if err := run(ctx, options{sample: *sample, seed: *seed, only: only, packages: flag.Args()}, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
@@ -42,6 +48,7 @@ func main() {
 type options struct {
 	sample   int
 	seed     uint64
+	only     *regexp.Regexp
 	packages []string // directories; none: those that decide
 }
 
@@ -113,6 +120,9 @@ func tryPackage(ctx context.Context, t target, o options, out io.Writer) (score,
 	for _, f := range faults {
 		if o.sample > 0 && s.tried() == o.sample {
 			break
+		}
+		if o.only != nil && !o.only.MatchString(f.name) {
+			continue
 		}
 		r, err := b.try(ctx, f)
 		if err != nil {

@@ -222,6 +222,66 @@ func TestAnAnswerOfLengthZeroEndsWithItsHead(t *testing.T) {
 	})
 }
 
+func TestAFrameForAStreamThatWasNeverOpenedEndsTheConnection(t *testing.T) {
+	for _, stream := range []uint32{2, 3} { // only a client opens streams, with odd numbers
+		for name, frame := range map[string]func(*peer){
+			"DATA":          func(p *peer) { p.data(stream, 1) },
+			"RST_STREAM":    func(p *peer) { p.say(appendReset(nil, stream, Cancel)) },
+			"WINDOW_UPDATE": func(p *peer) { p.grant(stream, 1) },
+		} {
+			withServer(t, drains, func(p *peer) {
+				p.request(1, 0)
+				p.settle()
+				frame(p)
+				p.ends(name, ProtocolError)
+			})
+		}
+	}
+}
+
+func TestOnlyAContinuationFollowsPartOfAHeaderList(t *testing.T) {
+	for name, frame := range map[string]func(*peer){
+		"DATA of the same stream":        func(p *peer) { p.data(1, 1) },
+		"HEADERS of the same stream":     func(p *peer) { p.frame(frameHeaders, flagEndHeaders, 1, nil) },
+		"PING":                           func(p *peer) { p.say(appendPing(nil, 0, [8]byte{})) },
+		"CONTINUATION of another stream": func(p *peer) { p.frame(frameContinuation, flagEndHeaders, 3, nil) },
+	} {
+		withServer(t, drains, func(p *peer) {
+			p.frame(frameHeaders, 0, 1, nil)
+			p.settle()
+			frame(p)
+			p.ends(name, ProtocolError)
+		})
+	}
+}
+
+func TestAHeaderListThatCannotBeDecodedEndsTheConnection(t *testing.T) {
+	for name, list := range map[string][]byte{
+		"an index that there is not":    {0x80},
+		"a field that breaks off":       {0x40, 0x05, 'a'},
+		"a field that lacks its length": {0x40},
+	} {
+		withServer(t, drains, func(p *peer) {
+			p.frame(frameHeaders, flagEndHeaders|flagEndStream, 1, list)
+			p.ends(name, CompressionError)
+		})
+	}
+}
+
+func TestAClientThatRefusesAStreamKeepsItsConnection(t *testing.T) {
+	withServer(t, drains, func(p *peer) {
+		p.request(1, 0)
+		p.settle()
+		p.say(appendReset(nil, 1, RefusedStream))
+		p.settle()
+		p.request(3, flagEndStream)
+		frames := p.settle()
+		if _, away := find(frames, frameGoAway); away || p.over() {
+			t.Errorf("the server goes away: %v, %v", frames, p.why())
+		}
+	})
+}
+
 func TestAServerThatDoesNotDrainGoesOnTakingStreams(t *testing.T) {
 	withServer(t, drains, func(p *peer) {
 		p.settle()
