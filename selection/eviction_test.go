@@ -94,6 +94,18 @@ func TestNeverMoreThanAThirdIsEvicted(t *testing.T) {
 	}
 }
 
+// Two failures that end at the same time were both allowed to evict, by the table before.
+func TestNoMoreIsEvictedWhenSeveralRequestsFailAtTheSameTime(t *testing.T) {
+	r := fleet(t, 3, DefaultConfig())
+	entries := r.table.Load().entries
+	for i := range entries {
+		r.evict(&entries[i], r.now, forFailuresInARow, "")
+	}
+	if got := r.inState("evicted"); got != 1 {
+		t.Errorf("%d of 3 evicted, want 1", got)
+	}
+}
+
 func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	r := newRig(t, DefaultConfig())
 	endpoints := rangeOf(5)
