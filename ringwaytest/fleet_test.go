@@ -108,6 +108,29 @@ func TestARequestSurvivesTheCrashOfItsWorker(t *testing.T) {
 	})
 }
 
+func TestARelayThatIsCutOffKnowsOnlyItsSide(t *testing.T) {
+	bubble(t, func(t *testing.T, f *ringwaytest.Fleet) {
+		near, far := f.StartRelay("r1"), f.StartRelay("r2")
+		for _, id := range []string{"w1", "w2", "w3"} {
+			f.StartWorker(id, named(id), "echo")
+		}
+		f.Settle()
+		f.Cut("r2", "w3")
+		f.Settle()
+		if got := workers(near, "echo"); !slices.Equal(got, []string{"w1", "w2"}) {
+			t.Errorf("r1 has the workers %q", got)
+		}
+		if got := get(t, far, "echo"); got != "w3" {
+			t.Errorf("%s answers behind the cut", got)
+		}
+		f.Heal()
+		f.Settle()
+		if one, other := workers(near, "echo"), workers(far, "echo"); len(one) != 3 || len(other) != 3 {
+			t.Errorf("healed: %q and %q", one, other)
+		}
+	})
+}
+
 func TestAFleetSurvivesTheLossOfAllRelays(t *testing.T) {
 	bubble(t, func(t *testing.T, f *ringwaytest.Fleet) {
 		f.StartRelay("r1")

@@ -137,19 +137,18 @@ func (b *Balancer[V]) PickExplained(now Instant, excluded *Exclusion, d *Decisio
 
 // PickBy is Pick with the choice of c, which only prefers. Which endpoints may get the request is
 // decided here: first those that were not tried, are not evicted and have room; then those that
-// are at their Limit and refuse requests themselves; then evicted ones; and last, for a request that
-// was tried nowhere, those that have just refused another. If c has no endpoint among all of these,
-// the error is that of c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and
-// no allocation but those of c.
+// are at their Limit and refuse requests themselves; then evicted ones and, for a request that was
+// tried nowhere, those that have just refused another. If c has no endpoint among all of these, the
+// error is that of c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and no
+// allocation but those of c.
 func (b *Balancer[V]) PickBy(now Instant, x *Exclusion, c Chooser) (Pick[V], error) {
 	t, err := b.pickBy(now, x, c)
 	return Pick[V]{t}, err
 }
 
-// Take begins a request on the named endpoint of the range, whatever its state, for a
-// request that must go there. The ticket is used like one of Pick, so
-// the statistics include the request. The error wraps [ErrNoEndpoint] if the range has no
-// such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
+// Take begins a request that must go to the named endpoint of the range, whatever its state.
+// The ticket is used like one of Pick, so the statistics include the request. The error wraps
+// [ErrNoEndpoint] if the range has no such endpoint, and [ErrFull] if the endpoint is at its Limit and does not refuse
 // requests itself. No lock; it allocates only the error.
 func (b *Balancer[V]) Take(id string, now Instant) (Pick[V], error) {
 	t, err := b.take(id, now)

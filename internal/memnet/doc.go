@@ -27,6 +27,5 @@
 //   - Locks: the mutex of a conn or socket may be held while Network.mu is taken for
 //     reading; never the other way round.
 //   - Faults are drawn from the seed, but two timers with the same time fire in any order,
-//     so a run is not reproducible in every detail: assert invariants, not traces. order,
-//     so a history is not replayed exactly: assert invariants, not traces.
+//     so a run is not reproducible in every detail: assert invariants, not traces.
 package memnet
