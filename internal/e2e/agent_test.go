@@ -302,3 +302,29 @@ func TestTheWorkerHasNoCommandOfARelay(t *testing.T) {
 		}
 	}
 }
+
+// r3 serves nothing, so it never connects to the workers. Once it is gone, they do not wait for it.
+func TestAWorkerIsReadyWhenTheRelaysOfThePlanHaveConnected(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []bool{false, true} {
+		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, fleetConfig{Relays: 3, Workers: 1, Secure: true, Attached: attached, Plain: true, RelayArgs: []string{"--skip-relay", echo + "=r3"},
+				WorkerArgs: []string{"--ready-relays", "3"}, Services: func(int) []string { return []string{echo} }})
+			w := f.worker("w1")
+			var last readiness
+			await(t, "two of three relays have connected", func() bool {
+				last, _ = f.ready(w.Admin)
+				return slices.ContainsFunc(last.Reasons, func(r string) bool { return strings.HasPrefix(r, "2 of 3 relays (--ready-relays)") })
+			})
+			for _, r := range f.relays[:2] {
+				await(t, "requests pass through "+r.ID+" while the worker waits", func() bool { return f.call(r, echo).status == 200 })
+			}
+			f.relay("r3").Kill()
+			await(t, "the worker is ready without r3", func() bool {
+				_, status := f.ready(w.Admin)
+				return status == 200
+			})
+		})
+	}
+}

@@ -61,6 +61,7 @@ const (
 	ServiceUnhealthy            // the check of a worker's service has not passed
 	ServiceDrained              // an operator drained a worker's service
 	NoRelay                     // a worker that no relay, gate or observer can use
+	FewRelays                   // fewer relays than --ready-relays have connected to a worker
 	LimitReached                // --max-members or --max-services leaves out a part of the fleet
 )
 

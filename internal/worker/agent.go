@@ -36,6 +36,7 @@ type Agent struct {
 	socket    net.Listener
 	server    *http.Server
 	stopping  atomic.Bool
+	planned   atomic.Bool   // enough relays have connected, and so it stays
 	killed    chan struct{} // closed by Kill
 	kill      sync.Once
 
@@ -92,7 +93,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	if source := cfg.Membership.Identity; source != nil && cfg.SidecarAddr != "" {
 		if a.sidecar, err = sidecar.New(sidecar.Config{
-			Addr: cfg.SidecarAddr, Identity: source, ServiceRoots: cfg.ServiceRoots, ProgressTimeout: cfg.ProgressTimeout, MaxAnswerHead: cfg.MaxAnswerHead,
+			Addr: cfg.SidecarAddr, Identity: source, ServiceRoots: cfg.ServiceRoots, ProgressTimeout: cfg.ProgressTimeout, MaxAnswerHead: cfg.MaxAnswerHead, ReadyRelays: cfg.ReadyRelays,
 			DrainTimeout: cfg.DrainTimeout, SessionDrainTimeout: cfg.SessionDrainTimeout, Logger: cfg.Logger, Registerer: cfg.Registry,
 		}); err != nil {
 			return nil, errors.Join(err, a.Close())
@@ -154,6 +155,9 @@ func (a *Agent) Reasons() []process.Reason {
 	} else if !a.knowsRelay() {
 		reasons = append(reasons, process.Reason{Code: process.NoRelay, Text: a.noRelay()})
 	}
+	if text := a.fewRelays(); text != "" {
+		reasons = append(reasons, process.Reason{Code: process.FewRelays, Text: text})
+	}
 	reasons = append(reasons, process.Limits(a.members.Status(), nil)...)
 	return append(reasons, a.offering.reasons()...)
 }
@@ -170,6 +174,29 @@ func (a *Agent) noRelay() string {
 		return "no relay is known: give --join, the gossip address of a relay, or wait until a relay joins this worker"
 	}
 	return "no relay is known: the members that were reached are workers; start a relay, or name one in --join"
+}
+
+// fewRelays describes which relays have not connected yet of those that ReadyRelays requires, but no
+// more than this worker sees: a relay that is gone must not hold up a rollout. It latches: relays
+// that restart later make no worker unready.
+func (a *Agent) fewRelays() string {
+	if a.cfg.ReadyRelays == 0 || a.sidecar == nil || a.planned.Load() {
+		return ""
+	}
+	relays := 0
+	if s := a.members.Snapshot(); s != nil {
+		for _, m := range s.Members() {
+			if m.Role == identity.RoleRelay && !m.Leaving {
+				relays++
+			}
+		}
+	}
+	connected, required := a.sidecar.Relays(), min(a.cfg.ReadyRelays, max(relays, 1))
+	if connected >= required {
+		a.planned.Store(true)
+		return ""
+	}
+	return fmt.Sprintf("%d of %d relays (--ready-relays) have connected: the plan with this worker is not in effect; if this lasts, check whether relays reach %s", connected, required, a.SidecarAddr())
 }
 
 // readyInterval is the interval at which Run checks whether the agent has become ready.

@@ -128,6 +128,8 @@ func statusNotice(reason process.Reason) statuspage.Notice {
 		n.Remedy, n.Runbook = "Check the addresses of --join, and that their gossip port is reachable, over TCP and UDP; or those of --attach, and their peer port.", "alone"
 	case process.NoRelay:
 		n.Remedy, n.Runbook = "No request can come. It is ready as soon as it sees a relay.", "alone"
+	case process.FewRelays:
+		n.Remedy = "It is ready when relays have connected to its sidecar. A firewall or a network policy may be in the way, or relays that do not serve its services."
 	case process.LimitReached:
 		n.Remedy, n.Runbook = "Restart the members one after the other with the higher limit; first find out whether the new ones are yours.", "limit-reached"
 	case process.ServiceDrained:

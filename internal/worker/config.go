@@ -35,6 +35,9 @@ type Config struct {
 	// Relays then reach the services there, over mutual TLS. Empty: they connect to the
 	// services directly.
 	SidecarAddr string
+	// ReadyRelays is how many relays must have connected to the sidecar, once, before the agent is
+	// ready: all that it sees if these are fewer. 0, or without a sidecar: it does not wait for them.
+	ReadyRelays int
 	// ServiceRoots are the authorities of the certificates of services with h2. Nil: those of
 	// this host.
 	ServiceRoots *x509.CertPool
@@ -79,6 +82,7 @@ type Settings struct {
 
 	ProgressTimeout time.Duration
 	MaxAnswerHead   int
+	ReadyRelays     int
 }
 
 // DefaultSettings are the defaults of an agent on this host.
@@ -107,7 +111,10 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "time after which a request through the sidecar ends that moves no byte in either direction; a quarter longer in effect, so that the relay ends it first; set it as on the relays; 0 is no limit"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &s.MaxAnswerHead, settings.Spec{Name: "max-answer-head", Group: service, Placeholder: "BYTES",
 		Usage: "size of the head of a service's answer through the sidecar; set it as on the relays"}, settings.Between(upstream.LeastResponseHead, upstream.MostResponseHead))
+	settings.Int(set, &s.ReadyRelays, settings.Spec{Name: readyRelaysSetting, Group: service, Placeholder: "RELAYS",
+		Usage: "relays that must have connected before this worker is ready for the first time, or all that it sees if these are fewer, so that a rollout waits for the plan; at most as many as a worker has (--min-peers-per-worker of the relays); requires a certificate; 0: it does not wait"}, settings.Between(0, 100))
 	set.Check(s.checkServices)
+	set.Check(s.checkReadyRelays)
 	set.Check(s.checkAttach)
 	set.Warn(s.servicesOfOtherCase)
 }
@@ -165,6 +172,15 @@ func (s *Settings) servicesOfOtherCase() (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("the services %s and %s differ only in case: they are two services", pair[0], pair[1]))
 	}
 	return warnings
+}
+
+// checkReadyRelays requires the listener at which a worker sees relays connect.
+func (s *Settings) checkReadyRelays() []settings.Problem {
+	if s.ReadyRelays == 0 || s.TLSCert != "" {
+		return nil
+	}
+	return []settings.Problem{{Setting: readyRelaysSetting, Related: []string{"tls-cert"},
+		Reason: "without a certificate relays connect to the services themselves, so a worker cannot see them", Allowed: "0, or --tls-cert, --tls-key and --tls-ca"}}
 }
 
 // checkAttach checks what differs for a worker that does not gossip.
@@ -231,7 +247,7 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		return Config{}, err
 	}
 	return Config{
-		Membership: members, Attach: s.Attach, ServiceRoots: roots, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, MaxAnswerHead: s.MaxAnswerHead, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
+		Membership: members, Attach: s.Attach, ServiceRoots: roots, Rules: s.Rules(), AdminAddr: s.AdminAddr, Admin: s.Admin(), SidecarAddr: s.SidecarAddress(), ProgressTimeout: s.ProgressTimeout, MaxAnswerHead: s.MaxAnswerHead, ReadyRelays: s.ReadyRelays, DrainDelay: s.DrainDelay, Logger: logger, Registry: reg,
 		DrainTimeout: s.DrainTimeout, SessionDrainTimeout: s.SessionDrain(),
 		Services: services, ServicesFile: s.ServicesFile,
 	}, nil
@@ -262,5 +278,9 @@ func (s *Settings) Reader(running *process.Running) func() ([]Service, []string,
 	}
 }
 
-// serviceSetting is the name of the setting that lists services.
-const serviceSetting = "service"
+// serviceSetting is the name of the setting that lists services, readyRelaysSetting that of the relays
+// that a worker waits for.
+const (
+	serviceSetting     = "service"
+	readyRelaysSetting = "ready-relays"
+)

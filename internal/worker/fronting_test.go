@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -213,6 +216,115 @@ func TestSessionsThroughTheSidecarHaveAtLeastTheTimeOfRequests(t *testing.T) {
 		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err != nil || cfg.DrainTimeout != c.requests || cfg.SessionDrainTimeout != c.sessions {
 			t.Errorf("%v: %v for requests, %v for sessions, %v", c.args, cfg.DrainTimeout, cfg.SessionDrainTimeout, err)
+		}
+	}
+}
+
+// Relays connect to a worker once they have planned with it.
+func TestAWorkerIsReadyOnceTheRelaysThatItSeesHaveConnected(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci"})
+	var seed []string
+	member := func(role identity.Role, id string) *identity.Source {
+		cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: role, BindAddr: "127.0.0.1:0", Seeds: seed}
+		if err := f.Equip(&cfg); err != nil {
+			t.Fatal(err)
+		}
+		node, err := membership.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = node.Close() })
+		seed = []string{node.Addr()}
+		return cfg.Identity
+	}
+	r1, r2, other := member(identity.RoleRelay, "r1"), member(identity.RoleRelay, "r2"), member(identity.RoleObserver, "o1")
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+		s.Join, s.Services, s.ReadyRelays = seed, []string{"echo=127.0.0.1:9000"}, 3
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	agent := f.Worker("w1").Agent
+	reasons := func() string {
+		var health api.Health
+		_ = ask(t, agent, "GET", "/readyz", "", &health)
+		return strings.Join(health.Reasons, "; ")
+	}
+	reach := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			got := reasons()
+			if want == "" && got == "" || want != "" && strings.Contains(got, want) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("not ready because %q, want %q", got, want)
+			}
+		}
+	}
+	connect := func(as *identity.Source) { // an answer shows that the connection was accepted
+		t.Helper()
+		tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: as.ClientConfig(as.Policy(identity.DataPlane), identity.Expected{Node: "w1"}, "http/1.1")}
+		answer, err := (&http.Client{Transport: tr}).Get("https://" + agent.SidecarAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+	}
+	reach("0 of 2 relays (--ready-relays) have connected")
+	connect(other)
+	connect(r1)
+	connect(r1)
+	if got := reasons(); !strings.Contains(got, "1 of 2 relays") {
+		t.Errorf("after an observer, and a relay twice: %q", got)
+	}
+	connect(r2)
+	reach("")
+	member(identity.RoleRelay, "r3")
+	for end := time.Now().Add(patience); len(seen(t, agent)) < 5; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the worker sees %v", seen(t, agent))
+		}
+	}
+	if got := reasons(); got != "" {
+		t.Errorf("a relay that joins later makes it unready: %s", got)
+	}
+}
+
+// seen are the members that a worker sees.
+func seen(t *testing.T, agent *worker.Agent) []membership.Member {
+	t.Helper()
+	var all api.Members
+	_ = ask(t, agent, "GET", "/api/v1/members", "", &all)
+	return all.Members
+}
+
+func TestOnlyAWorkerWithACertificateCanWaitForRelays(t *testing.T) {
+	for _, c := range []struct {
+		relays, want string
+		tls          bool
+	}{
+		{"0", "", false}, {"2", "", true}, {"2", "relays connect to the services themselves", false},
+		{"-1", "--ready-relays", true}, {"101", "--ready-relays", true}, {"two", "--ready-relays", true},
+	} {
+		s := worker.DefaultSettings()
+		set := settings.New("worker", "RINGWAY")
+		s.Declare(set)
+		environ := []string{"RINGWAY_CLUSTER=test", "RINGWAY_ENVIRONMENT=ci", "RINGWAY_ID=w1", "RINGWAY_SERVICE=a=127.0.0.1:1", "RINGWAY_READY_RELAYS=" + c.relays}
+		if c.tls {
+			environ = append(environ, "RINGWAY_TLS_CERT=c", "RINGWAY_TLS_KEY=k", "RINGWAY_TLS_CA=a", "RINGWAY_GOSSIP_KEY_FILE=g")
+		}
+		err := set.Load(settings.Sources{Environ: environ})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s relays, certificate %v: %v, want %q", c.relays, c.tls, err, c.want)
 		}
 	}
 }

@@ -58,6 +58,9 @@ type Config struct {
 	// of this host.
 	ServiceRoots *x509.CertPool
 
+	// ReadyRelays is the number up to which Relays counts. Default 0: it counts nothing.
+	ReadyRelays int
+
 	// Logger logs refused members, at most one line in ten seconds, services whose TLS fails,
 	// at most loglimit.Lines a second, and at debug the details of failed requests and
 	// handshakes. Required.
@@ -74,6 +77,7 @@ type Config struct {
 type Sidecar struct {
 	cfg       Config
 	admission *handshake.Listener
+	connected *connected // accepts from admission
 	server    *downstream.Server
 	metrics   *metrics
 	lines     *loglimit.Limiter
@@ -110,6 +114,7 @@ func New(cfg Config) (*Sidecar, error) {
 		Allowed: "relays and observers of this cluster and environment",
 		Refused: s.metrics.refused, Logger: cfg.Logger,
 	})
+	s.connected = &connected{Listener: s.admission, enough: cfg.ReadyRelays, relays: map[string]bool{}}
 	// No time limits here: the relay has already limited the size of the head and its time,
 	// in units that HTTP/2 counts differently.
 	s.server = downstream.New(downstream.Config{
@@ -121,6 +126,9 @@ func New(cfg Config) (*Sidecar, error) {
 
 // Addr returns the address for relays.
 func (s *Sidecar) Addr() net.Addr { return s.admission.Addr() }
+
+// Relays returns how many relays have connected since the start, up to Config.ReadyRelays.
+func (s *Sidecar) Relays() int { return s.connected.count() }
 
 // SetServices replaces the set of services: their names, local addresses, protocols, slots,
 // policies and server names; other fields are ignored. A service whose address and protocol stay keeps its
@@ -182,7 +190,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error {
-		if err := s.server.Serve(s.admission); !errors.Is(err, http.ErrServerClosed) && s.hard.Err() == nil {
+		if err := s.server.Serve(s.connected); !errors.Is(err, http.ErrServerClosed) && s.hard.Err() == nil {
 			return fmt.Errorf("serve relays on %s: %w", s.Addr(), err)
 		}
 		return nil
