@@ -26,6 +26,8 @@ type member struct {
 	sidecar                       string
 	join, services                []string
 	cert, key, authorities, keyed string
+	zone, region                  string
+	readyRelays                   int
 	insecure                      bool
 }
 
@@ -56,11 +58,11 @@ func load(t *testing.T, binary string, environ []string) (m member) {
 	}
 	m = member{
 		id: common.ID, cluster: common.Cluster, environment: common.Environment, role: common.Role,
-		gossip: common.GossipAddr, admin: common.AdminAddr, join: common.Join,
+		zone: common.Datacenter, region: common.Region, gossip: common.GossipAddr, admin: common.AdminAddr, join: common.Join,
 		cert: common.TLSCert, key: common.TLSKey, authorities: common.TLSCA, keyed: common.GossipKeyFile, insecure: common.Insecure,
 	}
 	if binary == "worker" {
-		m.services, m.sidecar = ws.Services, ws.SidecarAddress()
+		m.services, m.sidecar, m.readyRelays = ws.Services, ws.SidecarAddress(), ws.ReadyRelays
 	} else {
 		m.ingress, m.peer = rs.IngressAddrs[0], rs.PeerAddr
 	}

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -100,6 +101,15 @@ type workload struct {
 	member member
 }
 
+// nodeLabels are those that Kubernetes copies from the node to its pods.
+var nodeLabels = map[string]string{"metadata.labels['topology.kubernetes.io/zone']": "eu-1a", "metadata.labels['topology.kubernetes.io/region']": "eu-1"}
+
+// running are the containers that run as long as the pod: sidecars and the others.
+func (p podSpec) running() []container {
+	sidecars := slices.DeleteFunc(slices.Clone(p.InitContainers), func(c container) bool { return c.RestartPolicy != "Always" })
+	return append(sidecars, p.Containers...)
+}
+
 // workloads are the workloads of relays and of workers.
 func workloads(t *testing.T) (all []workload) {
 	t.Helper()
@@ -108,7 +118,7 @@ func workloads(t *testing.T) (all []workload) {
 			continue
 		}
 		w := workload{object: o, pod: o.Spec.Template.Spec, labels: o.Spec.Template.Metadata.Labels}
-		for _, c := range w.pod.Containers {
+		for _, c := range w.pod.running() {
 			if c.Image == "ringway-relay" || c.Image == "ringway-worker" {
 				w.main, w.binary = c, strings.TrimPrefix(c.Image, "ringway-")
 			}
@@ -122,7 +132,7 @@ func workloads(t *testing.T) (all []workload) {
 		for _, e := range w.main.Env {
 			value := strings.ReplaceAll(e.Value, "$(POD_IP)", fields["status.podIP"])
 			if path := e.ValueFrom.FieldRef.FieldPath; path != "" {
-				if value = fields[path]; value == "" {
+				if value = cmp.Or(fields[path], nodeLabels[path]); value == "" {
 					t.Errorf("%s comes from %s, which is not known here", e.Name, path)
 				}
 			}
@@ -143,8 +153,27 @@ func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
 		if w.member.id != "pod-0" || !onlyFor(w.member.gossip) || !slices.Equal(w.main.Args, []string{"run"}) {
 			t.Errorf("%s: id %q, gossip at %q, args %v", w.binary, w.member.id, w.member.gossip, w.main.Args)
 		}
+		if w.member.zone != "eu-1a" || w.member.region != "eu-1" {
+			t.Errorf("%s: zone %q in %q, want those of the node", w.binary, w.member.zone, w.member.region)
+		}
 		if w.main.Env[0].Name != "POD_IP" { // it must precede the variables that use it
 			t.Errorf("%s: POD_IP is not the first variable", w.binary)
+		}
+	}
+}
+
+// A worker must start before its service and end after it, and a rollout must wait for its relays.
+func TestAWorkerIsASidecarThatWaitsForTheRelaysOfThePlan(t *testing.T) {
+	for _, w := range workloads(t) {
+		if w.binary != "worker" {
+			continue
+		}
+		last := w.pod.InitContainers[len(w.pod.InitContainers)-1]
+		if last.Name != w.main.Name || w.main.RestartPolicy != "Always" || len(w.pod.Containers) != 1 || w.pod.InitContainers[0].RestartPolicy != "" {
+			t.Errorf("init containers %+v, want the keys, then the worker as a sidecar", w.pod.InitContainers)
+		}
+		if most := relay.DefaultSettings().Plans.Minimums.PeersPerWorker; w.member.readyRelays < 1 || w.member.readyRelays >= most {
+			t.Errorf("it waits for %d relays; want at least one, and fewer than %d, so that one that fails holds up nothing", w.member.readyRelays, most)
 		}
 	}
 }
@@ -303,7 +332,7 @@ func TestNothingIsLostWhenPodsEndAndNeverTooManyDo(t *testing.T) {
 		drain := process.DefaultSessionDrain
 		grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second
 		longest := time.Duration(0)
-		for _, c := range w.pod.Containers {
+		for _, c := range w.pod.running() {
 			stop := c.Lifecycle.PreStop
 			longest = max(longest, time.Duration(stop.Sleep.Seconds)*time.Second)
 			if words := stop.Exec.Command; len(words) > 0 {
@@ -348,6 +377,7 @@ func selectedBy(w workload) map[string]string {
 }
 
 func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
+	const members = "namespace , pod ringway/, namespace , pod /worker" // relays, and workers in pods of any application
 	for _, w := range workloads(t) {
 		opened := map[string]string{}
 		policies := 0
@@ -357,15 +387,17 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 			}
 			policies++
 			for _, rule := range o.Spec.Ingress {
-				if len(rule.From) != 1 || len(rule.Ports) == 0 {
+				if len(rule.From) == 0 || len(rule.Ports) == 0 {
 					t.Fatalf("%s: a rule opens every port, or to all sources: %+v", w.binary, rule)
 				}
 				var who []string
-				if n := rule.From[0].NamespaceSelector; n != nil {
-					who = append(who, "namespace "+n.MatchLabels["kubernetes.io/metadata.name"])
-				}
-				if p := rule.From[0].PodSelector; p != nil {
-					who = append(who, "pod "+p.MatchLabels["app.kubernetes.io/part-of"]+"/"+p.MatchLabels["app.kubernetes.io/name"])
+				for _, from := range rule.From {
+					if n := from.NamespaceSelector; n != nil {
+						who = append(who, "namespace "+n.MatchLabels["kubernetes.io/metadata.name"])
+					}
+					if p := from.PodSelector; p != nil {
+						who = append(who, "pod "+p.MatchLabels["app.kubernetes.io/part-of"]+"/"+p.MatchLabels["app.kubernetes.io/name"]+p.MatchLabels["ringway.io/role"])
+					}
 				}
 				for _, p := range rule.Ports {
 					opened[fmt.Sprintf("%d/%s", p.Port, p.Protocol)] = strings.Join(who, ", ")
@@ -377,14 +409,14 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 			t.Errorf("%s: %d policies open %v, want %v", w.binary, policies, ports, want)
 		}
 		for addr, who := range map[string]string{
-			w.member.gossip: "namespace , pod ringway/", w.member.admin: "namespace monitoring", w.member.ingress: "namespace ",
-			w.member.peer: "namespace , pod ringway/", w.member.sidecar: "namespace ringway, pod ringway/relay",
+			w.member.gossip: members, w.member.admin: "namespace monitoring", w.member.ingress: "namespace ",
+			w.member.peer: members, w.member.sidecar: "namespace ringway, pod ringway/relay",
 		} {
 			if addr != "" && opened[port(t, addr)+"/TCP"] != who {
 				t.Errorf("%s: %s is open to %q, want %q", w.binary, addr, opened[port(t, addr)+"/TCP"], who)
 			}
 		}
-		if w.labels["app.kubernetes.io/part-of"] != "ringway" {
+		if w.labels["app.kubernetes.io/part-of"] != "ringway" || w.binary == "worker" && w.labels["ringway.io/role"] != "worker" {
 			t.Errorf("%s may not gossip with the others: %v", w.binary, w.labels)
 		}
 	}

@@ -110,6 +110,7 @@ type podSpec struct {
 
 type container struct {
 	Name, Image    string
+	RestartPolicy  string `yaml:"restartPolicy"` // Always makes an init container a sidecar
 	Args           []string
 	Env            []variable
 	Ports          []containerPort

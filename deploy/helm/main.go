@@ -64,12 +64,18 @@ func generate(root string) (map[string]string, error) {
 		}
 		files["deploy/helm/ringway/templates/"+t.file] = out
 	}
+	pod, err := workerPod(files["deploy/helm/ringway/templates/workers.yaml"])
+	if err != nil {
+		return nil, err
+	}
+	files["deploy/helm/ringway-worker/templates/_pod.tpl"] = pod
 	schema, err := valuesSchema(sources)
 	if err != nil {
 		return nil, err
 	}
 	files["deploy/helm/ringway/values.schema.json"] = schema
-	return files, nil
+	files["deploy/helm/ringway-worker/values.schema.json"], err = workerSchema(schema)
+	return files, err
 }
 
 // apply makes a template of a manifest.
@@ -121,7 +127,8 @@ func valuesSchema(manifests map[string]string) (string, error) {
 	return out.String(), nil
 }
 
-// variables are the environment variables of the set that the manifest does not have. Values
+// variables are the environment variables of the set that the manifest does not have, or that may be
+// replaced. Values
 // are strings, because a YAML number such as 1000000 would become 1e+06; a pattern refuses those
 // of a wrong type, with which no pod would start.
 func variables(set *settings.Set, manifest string) map[string]any {
@@ -132,7 +139,7 @@ func variables(set *settings.Set, manifest string) map[string]any {
 		if f.Name == "config" || !slices.Contains(set.Names(), f.Name) {
 			return
 		}
-		if name := set.Variable(f.Name); !strings.Contains(manifest, "{name: "+name+", ") {
+		if name := set.Variable(f.Name); !strings.Contains(manifest, "{name: "+name+", ") || slices.Contains(replaceable, name) {
 			value := map[string]string{"type": "string"}
 			if pattern := set.VariablePattern(f.Name); pattern != "" {
 				value["pattern"] = pattern + `|[$][(]` // Kubernetes replaces $(NAME)

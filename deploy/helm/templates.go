@@ -55,6 +55,7 @@ var templates = []template{
 		{"image: ringway-relay\n", 1, image("relay") + "\n"},
 		{"image: ringway-worker\n", 1, image("worker") + "\n"},
 		{"image: ringway-echo\n", 1, image("echo") + "\n"},
+		replaced("example", "RINGWAY_READY_RELAYS", `value: "2"`),
 		{`"127.0.0.1:9000"`, 1, text("127.0.0.1:%v", ".Values.example.port")},
 		{`"echo=127.0.0.1:9000;check=http:/"`, 1, text("%s=127.0.0.1:%v;check=http:/", ".Values.example.service", ".Values.example.port")},
 		{"resources:\n            requests: {cpu: 50m, memory: 64Mi}\n            limits: {memory: 256Mi}\n", 1, "resources: " + value("example.resources") + "\n"},
@@ -74,22 +75,39 @@ var attached = []edit{
 		text("dns+relays.%s.svc.%s:7420", ".Release.Namespace", ".Values.clusterDomain") + "}\n            {{- else }}\n" + join + gossipAddr + "            {{- end }}\n"},
 	gossipOnly("            ", "- {name: RINGWAY_GOSSIP_KEY_FILE, value: /var/lib/ringway/gossip.keys}\n"),
 	gossipOnly("            ", "- {name: gossip, containerPort: 7401, protocol: TCP}\n            - {name: gossip-udp, containerPort: 7401, protocol: UDP}\n"),
-	gossipOnly("            ", "- {name: state, mountPath: /var/lib/ringway}\n      initContainers:\n        - name: keys\n"+
-		"          image: ringway-relay\n          args: [keys, import, /run/secret/gossip.keys, /var/lib/ringway/gossip.keys]\n          securityContext: *container\n"+
+	{adminMount + stateMount, 1, adminMount + "            {{- if not .Values.example.attach }}\n" + stateMount + "            {{- end }}\n"},
+	gossipOnly("        ", "- name: ringway-keys\n          image: ringway-relay\n          args: [keys, import, /run/secret/gossip.keys, /var/lib/ringway/gossip.keys]\n"+
+		"          securityContext:\n            allowPrivilegeEscalation: false\n            readOnlyRootFilesystem: true\n            capabilities: {drop: [ALL]}\n"+
 		"          resources:\n            requests: {cpu: 10m, memory: 32Mi}\n            limits: {memory: 64Mi}\n"+
-		"          volumeMounts:\n            - {name: secret, mountPath: /run/secret, readOnly: true}\n            - {name: state, mountPath: /var/lib/ringway}\n"),
-	gossipOnly("        ", "- name: secret\n          secret: {secretName: ringway-gossip, defaultMode: 0440}\n"),
-	gossipOnly("        ", "- name: state\n          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"),
+		"          volumeMounts:\n            - {name: ringway-gossip, mountPath: /run/secret, readOnly: true}\n            - {name: ringway-state, mountPath: /var/lib/ringway}\n"),
+	gossipOnly("        ", "- name: ringway-gossip\n          secret: {secretName: ringway-gossip, defaultMode: 0440}\n"),
+	gossipOnly("        ", "- name: ringway-state\n          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"),
 }
 
 const (
 	join       = "            - {name: RINGWAY_JOIN, value: \"dns+relays.ringway.svc.cluster.local:7400\"}\n"
 	gossipAddr = "            - {name: RINGWAY_GOSSIP_ADDR, value: \"$(POD_IP):7401\"}\n"
+	adminMount = "            - {name: ringway-admin, mountPath: /run/admin, readOnly: true}\n"
+	stateMount = "            - {name: ringway-state, mountPath: /var/lib/ringway}\n"
 )
 
 // gossipOnly leaves lines out of workers that attach.
 func gossipOnly(indent, lines string) edit {
 	return edit{indent + lines, 1, indent + "{{- if not .Values.example.attach }}\n" + indent + lines + indent + "{{- end }}\n"}
+}
+
+// replaceable are the variables of the manifests that settings may replace.
+var replaceable = []string{"RINGWAY_DATACENTER", "RINGWAY_REGION", "RINGWAY_READY_RELAYS"}
+
+// replaced leaves a variable out if the settings of the section have it.
+func replaced(section, name, rest string) edit {
+	line := "            - {name: " + name + ", " + rest + "}\n"
+	return edit{line, 1, "            {{- if not (hasKey .Values." + section + ".settings \"" + name + "\") }}\n" + line + "            {{- end }}\n"}
+}
+
+// ofNode is a label that Kubernetes copies from the node to the pod.
+func ofNode(label string) string {
+	return `valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/` + label + `']"}}`
 }
 
 // workload has the edits that relays and the example share, with the values of the section.
@@ -118,6 +136,8 @@ func workload(section, role string) []edit {
 		{"secretName: ringway-admin,", 1, "secretName: " + value("secrets.admin") + ","},
 		{log, 1, log + "            {{- range $name, $value := .Values." + section + ".settings }}\n" +
 			"            - {name: {{ toJson $name }}, value: {{ toJson $value }}}\n            {{- end }}\n"},
+		replaced(section, "RINGWAY_DATACENTER", ofNode("zone")),
+		replaced(section, "RINGWAY_REGION", ofNode("region")),
 		// The budget is the last object of both files.
 		{"---\n" + budget, 1, "{{- if .Values." + section + ".podDisruptionBudget.enabled }}\n---\n" + budget},
 		{last, 1, last + "{{- end }}\n"},

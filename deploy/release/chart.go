@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// chart packs deploy/helm/ringway with the version of the release.
-func (r *release) chart(stage string) error {
-	const source = "deploy/helm/ringway"
-	if err := copyFiles(stage, source+"/*.yaml", source+"/*.json", "LICENSE"); err != nil {
+// chart packs the chart deploy/helm/NAME with the version of the release.
+func (r *release) chart(name, stage string) error {
+	source := "deploy/helm/" + name
+	if err := copyFiles(stage, source+"/*.yaml", source+"/*.json", source+"/*.md", "LICENSE"); err != nil {
 		return err
 	}
 	if err := copyFiles(filepath.Join(stage, "templates"), source+"/templates/*"); err != nil {
@@ -39,7 +39,7 @@ func (r *release) chart(stage string) error {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return err
 	}
-	return r.archive(filepath.Join(r.out, "ringway-"+version+".tgz"), "ringway", stage)
+	return r.archive(filepath.Join(r.out, name+"-"+version+".tgz"), name, stage)
 }
 
 // chartVersion is the version of the chart. Helm wants semantic versions, in which no number

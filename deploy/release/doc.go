@@ -3,7 +3,7 @@
 //	ringway_VERSION_OS_ARCH.tar.gz     both binaries, man pages, completions, licences; on Linux the units
 //	ringway_VERSION_OS_ARCH.spdx.json  the SBOM of these binaries
 //	ringway_VERSION_ARCH.deb, ringway-VERSION-1.ARCH.rpm
-//	ringway-VERSION.tgz                the Helm chart
+//	ringway-VERSION.tgz, ringway-worker-VERSION.tgz  the Helm charts
 //	checksums.txt                      SHA-256 of all of them
 //
 // Promise: the same commit and the same version of Go give the same bytes. The SBOM and

@@ -38,7 +38,7 @@ type release struct {
 
 func main() {
 	version := flag.String("version", "devel", "the version, as git describe prints it")
-	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "the systems to build for; empty: only the chart")
+	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "the systems to build for; empty: only the charts")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: release [--version V] [--platforms OS/ARCH,…] DIRECTORY; run it at the root of the repository")
@@ -72,8 +72,10 @@ func run(out, version, list string) error {
 	}
 	stages := filepath.Join(out, ".stage")
 	r := &release{out: out, version: version, packaged: packageVersion(version, date), date: date}
-	if err := r.chart(filepath.Join(stages, "chart")); err != nil {
-		return fmt.Errorf("chart: %w", err)
+	for _, name := range []string{"ringway", "ringway-worker"} {
+		if err := r.chart(name, filepath.Join(stages, "chart", name)); err != nil {
+			return fmt.Errorf("chart %s: %w", name, err)
+		}
 	}
 	// Man pages and completions come from binaries that run here.
 	host := platform{runtime.GOOS, runtime.GOARCH}

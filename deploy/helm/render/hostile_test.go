@@ -30,6 +30,8 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"relays.settings", `{"RINGWAY_LOG_LEVEL": "loud"}`, "/relays/settings/RINGWAY_LOG_LEVEL"},
 		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": "many"}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
 		{"relays.settings", `{"RINGWAY_REQUEST_TIMEOUT": "30"}`, "/relays/settings/RINGWAY_REQUEST_TIMEOUT"},
+		{"relays.settings", `{"RINGWAY_READY_RELAYS": "2"}`, "'RINGWAY_READY_RELAYS'"}, // of workers
+		{"example.settings", `{"RINGWAY_READY_RELAYS": "two"}`, "/example/settings/RINGWAY_READY_RELAYS"},
 		{"example.settings", `{"RINGWAY_PPROF": "maybe"}`, "/example/settings/RINGWAY_PPROF"},
 		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": 1000000}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
 		{"relays.resources", `{"limits": {"memory": "1 GB"}}`, "/relays/resources/limits/memory"},
@@ -52,21 +54,23 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 			t.Errorf("%s=%s: got %v, want an error with %s", r.path, r.value, err, r.want)
 		}
 	}
-	before := defaults(t, c)
-	for _, r := range rows {
-		place := "/" + strings.ReplaceAll(r.path, ".", "/")
-		_, _, err := release{values: at(r.path, []any{[]any{1}})}.render(c)
-		if err == nil || !strings.Contains(err.Error(), place) {
-			t.Errorf("%s of a wrong type: got %v, want an error with %s", r.path, err, place)
-		}
-		// null removes a value: the objects must not have one that is empty.
-		after, _, err := release{values: at(r.path, nil)}.render(c)
-		name := r.path[strings.LastIndex(r.path, ".")+1:]
-		if err != nil && !strings.Contains(err.Error(), "missing property '"+name+"'") {
-			t.Errorf("%s=null: got %v, want that %s is missing", r.path, err, name)
-		}
-		if err == nil && len(changes(before, after)) > 0 {
-			t.Errorf("%s=null is no error and changes\n%s", r.path, lines(changes(before, after)))
+	for _, c := range charts(t) {
+		before := defaults(t, c.Chart)
+		for _, r := range c.rows {
+			place := "/" + strings.ReplaceAll(strings.TrimPrefix(r.path, "ringway-worker."), ".", "/")
+			_, _, err := release{values: at(r.path, []any{[]any{1}})}.render(c.Chart)
+			if err == nil || !strings.Contains(err.Error(), place) {
+				t.Errorf("%s of a wrong type: got %v, want an error with %s", r.path, err, place)
+			}
+			// null removes a value: the objects must not have one that is empty.
+			after, _, err := release{values: at(r.path, nil)}.render(c.Chart)
+			name := r.path[strings.LastIndex(r.path, ".")+1:]
+			if err != nil && !strings.Contains(err.Error(), "missing property '"+name+"'") {
+				t.Errorf("%s=null: got %v, want that %s is missing", r.path, err, name)
+			}
+			if err == nil && len(changes(before, after)) > 0 {
+				t.Errorf("%s=null is no error and changes\n%s", r.path, lines(changes(before, after)))
+			}
 		}
 	}
 }
@@ -82,7 +86,12 @@ var hostile = []string{
 var controls = []string{"\x00", "\x1b[2J", "\x7f", "\u0085---\u0085kind: Secret", "\ufeff"}
 
 func TestTextsStayInTheirPlacesEvenWithoutTheSchema(t *testing.T) {
-	c := load(t, chartDir)
+	for _, c := range charts(t) {
+		c.textsStay(t)
+	}
+}
+
+func (c judged) textsStay(t *testing.T) {
 	// with gives the values of the rows a text, in the form of each value.
 	with := func(text string, rows ...row) release {
 		all := release{skipSchema: true}
@@ -100,11 +109,11 @@ func TestTextsStayInTheirPlacesEvenWithoutTheSchema(t *testing.T) {
 	}
 	check := func(text string, rows ...row) error {
 		const marker = "the-text-of-the-value"
-		marked, _, err := with(marker, rows...).render(c)
+		marked, _, err := with(marker, rows...).render(c.Chart)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := with(text, rows...).render(c)
+		got, _, err := with(text, rows...).render(c.Chart)
 		if err != nil {
 			return err
 		}
@@ -114,12 +123,12 @@ func TestTextsStayInTheirPlacesEvenWithoutTheSchema(t *testing.T) {
 		return nil
 	}
 	for _, text := range hostile {
-		if err := check(text, rows...); err != nil {
+		if err := check(text, c.rows...); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, text := range controls {
-		for _, r := range rows { // one by one: an error would hide the others
+		for _, r := range c.rows { // one by one: an error would hide the others
 			if err := check(text, r); err != nil && !strings.Contains(err.Error(), "yaml") {
 				t.Errorf("%s=%q: %v", r.path, text, err)
 			}

@@ -21,9 +21,14 @@ func TestHelmLintFindsNothing(t *testing.T) {
 			}
 		}
 	}
+	for _, m := range lint.RunAll(libraryDir, nil, "ringway").Messages {
+		if m.Severity != support.InfoSev || !strings.Contains(m.Err.Error(), "icon") {
+			t.Errorf("the library: %v", m)
+		}
+	}
 }
 
-// pack makes the chart of a release of the version, and returns its only archive.
+// pack makes the charts of a release of the version, and returns that of the relays.
 func pack(t *testing.T, version string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dist")
@@ -34,12 +39,19 @@ func pack(t *testing.T, version string) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%q, %v: want one chart", files, err)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%q, %v: want two charts", files, err)
 	}
 	sums, err := os.ReadFile(filepath.Join(dir, "checksums.txt"))
-	if err != nil || !strings.Contains(string(sums), "  "+filepath.Base(files[0])+"\n") {
-		t.Errorf("checksums.txt: %q, %v", sums, err)
+	for _, file := range files {
+		if err != nil || !strings.Contains(string(sums), "  "+filepath.Base(file)+"\n") {
+			t.Errorf("checksums.txt: %q, %v", sums, err)
+		}
+	}
+	// The library is in the same version.
+	library := load(t, files[1])
+	if err := library.Validate(); err != nil || library.Name() != "ringway-worker" || library.Metadata.AppVersion != version || len(library.Templates) != 2 || len(library.Schema) == 0 {
+		t.Errorf("the library: %+v, %v", library.Metadata, err)
 	}
 	return files[0]
 }

@@ -22,6 +22,7 @@ import (
 
 const (
 	chartDir     = "../ringway"
+	libraryDir   = "../ringway-worker"
 	manifestsDir = "../../kubernetes"
 )
 
@@ -212,36 +213,58 @@ func TestTheDefaultValuesGiveTheTestedManifests(t *testing.T) {
 	}
 }
 
-func TestEveryValueHasARow(t *testing.T) {
-	leaves := map[string]string{}
-	flatten("", load(t, chartDir).Values, leaves)
-	for leaf := range leaves {
-		if !slices.ContainsFunc(rows, func(r row) bool {
-			return leaf == r.path || strings.HasPrefix(leaf, r.path+".") || strings.HasPrefix(leaf, r.path+"[")
-		}) {
-			t.Errorf("no row for the value %s: what does it change?", leaf)
-		}
+// judged is a chart with a row for each of its values.
+type judged struct {
+	*chart.Chart
+	values map[string]any
+	rows   []row
+}
+
+// both charts: that of the relays, and one that adds workers to its pods by the library chart.
+func charts(t *testing.T) []judged {
+	t.Helper()
+	relays, library := load(t, chartDir), load(t, libraryDir)
+	return []judged{
+		{relays, relays.Values, rows},
+		{shop(t, deployment, libraryLine), map[string]any{"ringway-worker": library.Values}, libraryRows},
 	}
-	if len(leaves) < 30 {
-		t.Errorf("only %d values", len(leaves))
+}
+
+func TestEveryValueHasARow(t *testing.T) {
+	values := 0
+	for _, c := range charts(t) {
+		leaves := map[string]string{}
+		flatten("", c.values, leaves)
+		for leaf := range leaves {
+			if !slices.ContainsFunc(c.rows, func(r row) bool {
+				return leaf == r.path || strings.HasPrefix(leaf, r.path+".") || strings.HasPrefix(leaf, r.path+"[")
+			}) {
+				t.Errorf("no row for the value %s: what does it change?", leaf)
+			}
+		}
+		values += len(leaves)
+	}
+	if values < 45 {
+		t.Errorf("only %d values", values)
 	}
 }
 
 func TestEveryValueChangesWhatItIsForAndNothingElse(t *testing.T) {
-	c := load(t, chartDir)
-	before := defaults(t, c)
-	for _, r := range rows {
-		var value any
-		if err := json.Unmarshal([]byte(r.value), &value); err != nil {
-			t.Fatalf("%s: %v", r.path, err)
-		}
-		after, _, err := release{values: at(r.path, value)}.render(c)
-		if err != nil {
-			t.Errorf("%s: %v", r.path, err)
-			continue
-		}
-		if got := changes(before, after); !maps.Equal(got, r.changes) {
-			t.Errorf("%s=%s changes\n%s\nwant\n%s", r.path, r.value, lines(got), lines(r.changes))
+	for _, c := range charts(t) {
+		before := defaults(t, c.Chart)
+		for _, r := range c.rows {
+			var value any
+			if err := json.Unmarshal([]byte(r.value), &value); err != nil {
+				t.Fatalf("%s: %v", r.path, err)
+			}
+			after, _, err := release{values: at(r.path, value)}.render(c.Chart)
+			if err != nil {
+				t.Errorf("%s: %v", r.path, err)
+				continue
+			}
+			if got := changes(before, after); !maps.Equal(got, r.changes) {
+				t.Errorf("%s=%s changes\n%s\nwant\n%s", r.path, r.value, lines(got), lines(r.changes))
+			}
 		}
 	}
 }

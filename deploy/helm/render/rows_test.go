@@ -1,6 +1,9 @@
 package render
 
-import "maps"
+import (
+	"encoding/json"
+	"maps"
+)
 
 // row is a value, one that differs from its default, and all that it changes.
 type row struct {
@@ -12,9 +15,10 @@ const (
 	relayPod  = "StatefulSet/relay spec.template.spec."
 	workerPod = "Deployment/echo spec.template.spec."
 	relayEnv  = relayPod + "containers[relay].env"
-	workerEnv = workerPod + "containers[worker].env"
+	sidecar   = workerPod + "initContainers[ringway-worker]."
+	workerEnv = sidecar + "env"
 	relayCSI  = relayPod + "volumes[tls].csi.volumeAttributes.csi.cert-manager.io/"
-	workerCSI = workerPod + "volumes[tls].csi.volumeAttributes.csi.cert-manager.io/"
+	workerCSI = workerPod + "volumes[ringway-tls].csi.volumeAttributes.csi.cert-manager.io/"
 )
 
 // both are changes of relays and of the example.
@@ -43,12 +47,26 @@ func join(all ...map[string]string) map[string]string {
 
 func images(repository, tag string) map[string]string {
 	return map[string]string{
-		relayPod + "initContainers[keys].image":  `"` + repository + "-relay:" + tag + `"`,
-		relayPod + "containers[relay].image":     `"` + repository + "-relay:" + tag + `"`,
-		workerPod + "initContainers[keys].image": `"` + repository + "-relay:" + tag + `"`,
-		workerPod + "containers[worker].image":   `"` + repository + "-worker:" + tag + `"`,
-		workerPod + "containers[echo].image":     `"` + repository + "-echo:" + tag + `"`,
+		relayPod + "initContainers[keys].image":          `"` + repository + "-relay:" + tag + `"`,
+		relayPod + "containers[relay].image":             `"` + repository + "-relay:" + tag + `"`,
+		workerPod + "initContainers[ringway-keys].image": `"` + repository + "-relay:" + tag + `"`,
+		sidecar + "image":                                `"` + repository + "-worker:" + tag + `"`,
+		workerPod + "containers[echo].image":             `"` + repository + "-echo:" + tag + `"`,
 	}
+}
+
+// attachedOnly are the changes of a pod whose worker attaches.
+func attachedOnly(pod, sidecar string) map[string]string {
+	return join(map[string]string{
+		sidecar + "env[RINGWAY_ATTACH].name": `"RINGWAY_ATTACH"`, sidecar + "env[RINGWAY_ATTACH].value": `"dns+relays.ringway.svc.cluster.local:7420"`,
+	}, gone(sidecar+"env[RINGWAY_JOIN]", ".name", ".value"), gone(sidecar+"env[RINGWAY_GOSSIP_ADDR]", ".name", ".value"), gone(sidecar+"env[RINGWAY_GOSSIP_KEY_FILE]", ".name", ".value"),
+		gone(sidecar+"ports[gossip]", ".name", ".containerPort", ".protocol"), gone(sidecar+"ports[gossip-udp]", ".name", ".containerPort", ".protocol"),
+		gone(sidecar+"volumeMounts[ringway-state]", ".name", ".mountPath"),
+		gone(pod+"initContainers[ringway-keys]", ".name", ".image", ".args[0]", ".args[1]", ".args[2]", ".args[3]", ".securityContext.allowPrivilegeEscalation",
+			".securityContext.readOnlyRootFilesystem", ".securityContext.capabilities.drop[0]", ".resources.requests.cpu", ".resources.requests.memory", ".resources.limits.memory",
+			".volumeMounts[ringway-gossip].name", ".volumeMounts[ringway-gossip].mountPath", ".volumeMounts[ringway-gossip].readOnly", ".volumeMounts[ringway-state].name", ".volumeMounts[ringway-state].mountPath"),
+		gone(pod+"volumes[ringway-gossip]", ".name", ".secret.secretName", ".secret.defaultMode"), gone(pod+"volumes[ringway-state]", ".name", ".emptyDir.medium", ".emptyDir.sizeLimit"),
+	)
 }
 
 var rows = append(append([]row{
@@ -72,8 +90,8 @@ var rows = append(append([]row{
 	{"image.tag", `"v2"`, images("registry.example.com/ringway", "v2")},
 	{"image.pullSecrets", `[{"name": "registry"}]`, both("imagePullSecrets[registry].name", `"registry"`)},
 	{"secrets.authority", `"a"`, one("Issuer/ringway spec.ca.secretName", `"a"`)},
-	{"secrets.gossip", `"g"`, both("volumes[secret].secret.secretName", `"g"`)},
-	{"secrets.admin", `"t"`, both("volumes[admin].secret.secretName", `"t"`)},
+	{"secrets.gossip", `"g"`, map[string]string{relayPod + "volumes[secret].secret.secretName": `"g"`, workerPod + "volumes[ringway-gossip].secret.secretName": `"g"`}},
+	{"secrets.admin", `"t"`, map[string]string{relayPod + "volumes[admin].secret.secretName": `"t"`, workerPod + "volumes[ringway-admin].secret.secretName": `"t"`}},
 	{"issuer.create", `false`, one("Issuer/ringway", "gone")},
 	{"issuer.name", `"i"`, map[string]string{"Issuer/ringway": "gone", "Issuer/i": "added", relayCSI + "issuer-name": `"i"`, workerCSI + "issuer-name": `"i"`}},
 	{"ingress.type", `"LoadBalancer"`, one("Service/ingress spec.type", `"LoadBalancer"`)},
@@ -92,34 +110,30 @@ var rows = append(append([]row{
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
 	}},
 	{"example.enabled", `false`, map[string]string{"Deployment/echo": "gone", "ServiceAccount/echo": "gone", "PodDisruptionBudget/echo": "gone"}},
-	{"example.attach", `true`, join(map[string]string{
-		workerEnv + "[RINGWAY_ATTACH].name": `"RINGWAY_ATTACH"`, workerEnv + "[RINGWAY_ATTACH].value": `"dns+relays.ringway.svc.cluster.local:7420"`,
-	}, gone(workerEnv+"[RINGWAY_JOIN]", ".name", ".value"), gone(workerEnv+"[RINGWAY_GOSSIP_ADDR]", ".name", ".value"), gone(workerEnv+"[RINGWAY_GOSSIP_KEY_FILE]", ".name", ".value"),
-		gone(workerPod+"containers[worker].ports[gossip]", ".name", ".containerPort", ".protocol"), gone(workerPod+"containers[worker].ports[gossip-udp]", ".name", ".containerPort", ".protocol"),
-		gone(workerPod+"containers[worker].volumeMounts[state]", ".name", ".mountPath"),
-		gone(workerPod+"initContainers[keys]", ".name", ".image", ".args[0]", ".args[1]", ".args[2]", ".args[3]", ".securityContext.allowPrivilegeEscalation",
-			".securityContext.readOnlyRootFilesystem", ".securityContext.capabilities.drop[0]", ".resources.requests.cpu", ".resources.requests.memory", ".resources.limits.memory",
-			".volumeMounts[secret].name", ".volumeMounts[secret].mountPath", ".volumeMounts[secret].readOnly", ".volumeMounts[state].name", ".volumeMounts[state].mountPath"),
-		gone(workerPod+"volumes[secret]", ".name", ".secret.secretName", ".secret.defaultMode"), gone(workerPod+"volumes[state]", ".name", ".emptyDir.medium", ".emptyDir.sizeLimit"),
-	)},
+	{"example.attach", `true`, attachedOnly(workerPod, sidecar)},
 	{"example.service", `"billing"`, one(workerEnv+"[RINGWAY_SERVICE].value", `"billing=127.0.0.1:9000;check=http:/"`)},
 	{"example.port", `9001`, map[string]string{
 		workerEnv + "[RINGWAY_SERVICE].value":  `"echo=127.0.0.1:9001;check=http:/"`,
 		workerPod + "containers[echo].args[1]": `"127.0.0.1:9001"`,
 	}},
-}, workload("relays", "StatefulSet/relay", "PodDisruptionBudget/relay", "relay")...), workload("example", "Deployment/echo", "PodDisruptionBudget/echo", "worker")...)
+	{"example.settings", `{"RINGWAY_READY_RELAYS": "3"}`, one(workerEnv+"[RINGWAY_READY_RELAYS].value", `"3"`)},
+}, workload("relays", "StatefulSet/relay", "PodDisruptionBudget/relay", "containers[relay]")...), workload("example", "Deployment/echo", "PodDisruptionBudget/echo", "initContainers[ringway-worker]")...)
 
 // workload are the rows that relays and the example share.
 func workload(section, object, budget, container string) []row {
 	pod := object + " spec.template.spec."
-	resources := pod + "containers[" + container + "].resources."
-	env := pod + "containers[" + container + "].env"
+	resources := pod + container + ".resources."
+	env := pod + container + ".env"
 	return []row{
 		{section + ".replicas", `5`, one(object+" spec.replicas", "5")},
 		{section + ".settings", `{"RINGWAY_LOG_LEVEL": "debug", "RINGWAY_ADVERTISE_ADDR": "$(POD_IP):1"}`, map[string]string{
 			env + "[RINGWAY_LOG_LEVEL].name": `"RINGWAY_LOG_LEVEL"`, env + "[RINGWAY_LOG_LEVEL].value": `"debug"`,
 			env + "[RINGWAY_ADVERTISE_ADDR].name": `"RINGWAY_ADVERTISE_ADDR"`, env + "[RINGWAY_ADVERTISE_ADDR].value": `"$(POD_IP):1"`,
 		}},
+		// An empty value is none: it takes the zone of the node away.
+		{section + ".settings", `{"RINGWAY_DATACENTER": "a", "RINGWAY_REGION": ""}`, join(
+			one(env+"[RINGWAY_DATACENTER].value", `"a"`), gone(env+"[RINGWAY_DATACENTER]", ".valueFrom.fieldRef.fieldPath"),
+			one(env+"[RINGWAY_REGION].value", `""`), gone(env+"[RINGWAY_REGION]", ".valueFrom.fieldRef.fieldPath"))},
 		{section + ".resources", `{"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}`, map[string]string{
 			resources + "requests.cpu": `"2"`, resources + "limits.memory": `"2Gi"`,
 		}},
@@ -130,4 +144,13 @@ func workload(section, object, budget, container string) []row {
 		{section + ".podDisruptionBudget.enabled", `false`, one(budget, "gone")},
 		{section + ".podDisruptionBudget.maxUnavailable", `2`, one(budget+" spec.maxUnavailable", "2")},
 	}
+}
+
+// quoted is a text as a leaf.
+func quoted(text string) string {
+	leaf, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string has no errors
+	}
+	return string(leaf)
 }
