@@ -314,7 +314,7 @@ SEED    ?= 1
 MUTATED ?=
 
 .PHONY: test-mutation
-test-mutation: ## plants faults in the packages that decide, SAMPLE in each by SEED, and runs their tests: an hour, not in CI
+test-mutation: ## plants faults in the packages that decide, SAMPLE in each by SEED, and runs their tests: an hour or more, not in CI
 	go run ./internal/mutants -sample $(SAMPLE) -seed $(SEED) $(MUTATED)
 
 .PHONY: test-tcp
