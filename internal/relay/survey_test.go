@@ -72,7 +72,7 @@ func TestTheViewOfTheFleetHasTheNumbersOfEachRelayAndTheReasonOfThoseThatDoNotAn
 	call(r1, "/fails", 2)
 	call(r2, "/", 3)
 	r2.drain.set(true)
-	r1.await(t, "that r2 is draining", func() bool { m, _ := r1.members.Snapshot().Get("r2"); return m.Draining })
+	r1.await(t, "that r2 is draining", func() bool { m, _ := r1.Fleet.Snapshot().Get("r2"); return m.Draining })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
