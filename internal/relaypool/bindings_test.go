@@ -83,7 +83,10 @@ func TestBindingsEndAfterTheirTimeOrWithoutUse(t *testing.T) {
 		var got *peer
 		for range c.times {
 			now = now.Add(c.every)
-			got = b.find("ann", now)
+			peeked := b.peek("ann", now)
+			if got = b.find("ann", now); got != peeked {
+				t.Errorf("%s: a look at the binding sees %v, a use %v", c.name, peeked, got)
+			}
 		}
 		if kept := got == p; kept != c.kept {
 			t.Errorf("%s: kept is %v", c.name, kept)
@@ -91,6 +94,20 @@ func TestBindingsEndAfterTheirTimeOrWithoutUse(t *testing.T) {
 		if b.order.Len() != len(b.byKey) || (b.order.Len() == 1) != c.kept {
 			t.Errorf("%s: %d bindings are left", c.name, b.order.Len())
 		}
+	}
+}
+
+func TestALookAtABindingIsNoUse(t *testing.T) {
+	r := newRig(t, config()).update(relays(8))
+	id := r.request(Request{Key: "ann"}).Peer.ID
+	if got, bound := r.Bound("ann", r.now.Add(r.cfg.BindingIdle-1)); !bound || got != id {
+		t.Errorf("ann is bound to %q, want %s", got, id)
+	}
+	if got, bound := r.Bound("ann", r.now.Add(r.cfg.BindingIdle)); bound {
+		t.Errorf("ann is still bound to %s", got)
+	}
+	if got, bound := r.Bound("bob", r.now); bound {
+		t.Errorf("bob is bound to %s", got)
 	}
 }
 
