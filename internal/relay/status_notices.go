@@ -140,7 +140,7 @@ func serviceNotices(route *routing.Route, f *statuspage.Focus) (problems, warnin
 		warnings = append(warnings, statuspage.Notice{
 			Severity: statuspage.Warning, Runbook: "peers-evicted",
 			Text:   fmt.Sprintf("%s of %s evicted here, for failures or for being far slower than the others.", workers(n), f.Service),
-			Remedy: "It is tried again automatically; the last column of the table shows the reason.",
+			Remedy: "It is tried again automatically; its last eviction in the table has the reason.",
 		})
 	}
 	if route.Plan != nil && route.Plan.Fallback() != "" {

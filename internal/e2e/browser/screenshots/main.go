@@ -2,6 +2,7 @@
 //
 //	status-page-light.png  the status page of a relay in a fleet with load, in which one
 //	status-page-dark.png   worker fails its requests and another drains
+//	status-page-phone.png  the same on a phone
 //	demo.svg               the table of `relay demo`
 //
 // Usage: screenshots DIRECTORY BINARIES, from the directory of this module. BINARIES

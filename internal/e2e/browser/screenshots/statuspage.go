@@ -63,8 +63,12 @@ func statusPages(ctx context.Context, dir string) (err error) {
 		loadgen.Load(loading, loadgen.LoadConfig{Targets: ingresses, Services: []string{"checkout", "checkout", "search", "media"}, Rate: 600, Random: rand.New(rand.NewPCG(1, 1))})
 	})
 	address := "http://" + f.Relay("relay-2").AdminAddr() + "/?service=checkout"
-	for name, dark := range map[string]bool{"status-page-light.png": false, "status-page-dark.png": true} {
-		tab, err := chromium.Tab(browser.TabConfig{Width: 1400, Height: 900, Scale: 1.25, Dark: dark, Still: true})
+	for name, cfg := range map[string]browser.TabConfig{
+		"status-page-light.png": {Width: 1400, Height: 900, Scale: 1.25, Still: true},
+		"status-page-dark.png":  {Width: 1400, Height: 900, Scale: 1.25, Still: true, Dark: true},
+		"status-page-phone.png": {Width: 390, Height: 844, Scale: 1.25, Still: true},
+	} {
+		tab, err := chromium.Tab(cfg)
 		if err == nil {
 			err = errors.Join(statusPage(tab, address, filepath.Join(dir, name)), tab.Close())
 		}
@@ -82,7 +86,7 @@ func statusPage(tab *browser.Tab, address, file string) error {
 	time.Sleep(8 * time.Second) // until every moving average has its samples
 	err := tab.Await("a live page with load, a draining and an evicted worker", `document.documentElement.dataset.live === "on"
 		&& document.querySelector("#ring g.s-draining") && document.querySelector("#peers tr[data-state=evicted]")
-		&& [...document.querySelectorAll("#peers td:nth-of-type(6)")].some(c => c.textContent !== "0")`)
+		&& [...document.querySelectorAll("#peers td:nth-of-type(5)")].some(c => c.textContent !== "0")`)
 	if err != nil {
 		return err
 	}
