@@ -140,12 +140,7 @@ var packagings = []packaging{{
 func TestAnInstalledPackageCarriesRequestsWithinAMinute(t *testing.T) {
 	needRelease(t)
 	image := debian(t)
-	echo := filepath.Join(t.TempDir(), "echo")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", echo, "../echo")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	echo := buildEcho(t)
 	files := map[string]string{}
 	for _, p := range packagings {
 		t.Run(p.format, func(t *testing.T) {
@@ -158,6 +153,17 @@ func TestAnInstalledPackageCarriesRequestsWithinAMinute(t *testing.T) {
 	if count := strings.Count(files["deb"], "\n"); count < 20 || files["deb"] != files["rpm"] {
 		t.Errorf("the deb installs\n%s\nthe rpm\n%s", files["deb"], files["rpm"])
 	}
+}
+
+func buildEcho(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "echo")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", file, "../echo")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return file
 }
 
 // lifeOf installs a package, runs a fleet of it, upgrades and removes it. It returns the installed
@@ -195,6 +201,35 @@ func (h host) lifeOf(p packaging) (files string) {
 		test -d $path || echo $name $(stat -c '%F %a %U:%G' $path) $(sha256sum <$path)
 	done`)
 
+	h.configure()
+	h.background("echo", "/tmp/echo -addr 127.0.0.1:9000")
+	h.unit("ringway-relay")
+	h.unit("ringway-worker")
+	h.await("the relay is ready", "ringway-relay health --ready")
+	h.await("a request is answered", request+" --fail")
+	took := time.Since(began).Round(time.Millisecond)
+	t.Logf("from the begin of the installation to the first answer: %v", took)
+	if took > time.Minute {
+		t.Error("want less than a minute")
+	}
+
+	// An upgrade keeps changed settings and leaves the processes running.
+	h.run(p.upgrade + " && grep -q '^RINGWAY_JOIN=127.0.0.1:7400$' /etc/ringway/relay.env && kill -0 $(cat /tmp/ringway-relay.pid)")
+	h.run(request + " --fail")
+
+	for _, name := range []string{"ringway-worker", "ringway-relay"} {
+		h.run("kill $(cat /tmp/" + name + ".pid)")
+		h.await(name+" has ended", "! kill -0 $(cat /tmp/"+name+".pid) && grep -q stopped /tmp/"+name+".log")
+	}
+	for _, script := range p.remove {
+		h.run(script)
+	}
+	return files
+}
+
+// configure gives the relay and the worker of a host certificates, gossip keys and addresses.
+func (h host) configure() {
+	h.t.Helper()
 	h.run(`cd /root && umask 077
 		ringway-relay tls ca create --out ca
 		for role in relay worker; do
@@ -205,30 +240,6 @@ func (h host) lifeOf(p packaging) (files string) {
 		for role in relay worker; do install -m 600 -o ringway -g ringway fleet.gossip /var/lib/ringway/$role.gossip; done
 		sed -i -e 's/^RINGWAY_JOIN=.*/RINGWAY_JOIN=127.0.0.1:7400/' -e 's/10[.]0[.]0[.][0-9]*/127.0.0.1/' /etc/ringway/*.env
 		setpriv --reuid=ringway --regid=ringway --clear-groups env $(grep ^RINGWAY_ /etc/ringway/relay.env) ringway-relay config validate`)
-	h.background("echo", "/tmp/echo -addr 127.0.0.1:9000")
-	h.unit("ringway-relay")
-	h.unit("ringway-worker")
-	h.await("the relay is ready", "ringway-relay health --ready")
-	const request = "curl --fail --silent --show-error --header 'Ringway-Service: billing' http://127.0.0.1:7410/"
-	h.await("a request is answered", request)
-	took := time.Since(began).Round(time.Millisecond)
-	t.Logf("from the begin of the installation to the first answer: %v", took)
-	if took > time.Minute {
-		t.Error("want less than a minute")
-	}
-
-	// An upgrade keeps changed settings and leaves the processes running.
-	h.run(p.upgrade + " && grep -q '^RINGWAY_JOIN=127.0.0.1:7400$' /etc/ringway/relay.env && kill -0 $(cat /tmp/ringway-relay.pid)")
-	h.run(request)
-
-	for _, name := range []string{"ringway-worker", "ringway-relay"} {
-		h.run("kill $(cat /tmp/" + name + ".pid)")
-		h.await(name+" has ended", "! kill -0 $(cat /tmp/"+name+".pid) && grep -q stopped /tmp/"+name+".log")
-	}
-	for _, script := range p.remove {
-		h.run(script)
-	}
-	return files
 }
 
 func TestInstalledBinariesAreThoseOfTheSBOM(t *testing.T) {
