@@ -345,10 +345,10 @@ bin/debian.tar:
 	mmdebstrap --quiet --variant=minbase --include=systemd,procps,curl,rpm bookworm $@
 
 .PHONY: test-release
-test-release: bin/debian.tar ## the deb and the rpm of this commit, installed in containers without Go, carry requests (needs docker)
+test-release: bin/debian.tar ## the deb and the rpm of this commit, installed in containers without Go, carry requests, and ten runbooks work there (needs docker)
 	@$(call need,docker docker.io)
 	$(MAKE) --no-print-directory release-snapshot PLATFORMS=linux/$(ARCH)
-	RELEASE_TESTS=1 go test -count=1 -timeout 4m -run Installed -v ./deploy/release
+	RELEASE_TESTS=1 go test -count=1 -timeout 8m -run Installed -v ./deploy/release
 
 .PHONY: test-browser
 test-browser: ## the status page in a real browser (needs chromium); pictures in BROWSER_ARTEFACTS
