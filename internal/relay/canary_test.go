@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -163,6 +164,11 @@ func TestAKeyIsOnOneSideOfACanaryAtAllRelaysAndStaysWhenTheShareGrows(t *testing
 						}
 					}
 					if slices.Contains(of, "") || c != 0 && c != 3 {
+						for _, r := range f.relays {
+							retries := logtest.Series(t, r.cfg.Registry, "ringway_relay_retries_total")
+							maps.DeleteFunc(retries, func(_ string, n float64) bool { return n == 0 })
+							t.Logf("%s tried again %v; its log:\n%s", r.id, retries, r.log)
+						}
 						t.Fatalf("key %d was answered by %q", key, of)
 					}
 					canary = append(canary, c == 3)
