@@ -1,13 +1,18 @@
 package deploy_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // reference is docs/reference/metrics.md: the labels of every metric.
@@ -278,4 +283,112 @@ func (d dashboard) rules() string {
 		}
 	}
 	return text.String()
+}
+
+// An operator of Prometheus reads the first two files, the autoscaler the third.
+func TestMonitorsScrapeTheAdminPortsAndTheScalerAMetricThatThereIs(t *testing.T) {
+	type endpoint struct {
+		Port          string
+		PortNumber    int `yaml:"portNumber"`
+		Authorization struct{ Credentials struct{ Name, Key string } }
+		Relabelings   []struct {
+			TargetLabel string `yaml:"targetLabel"`
+			Replacement string
+		}
+	}
+	type optionalObject struct {
+		Kind     string
+		Metadata struct {
+			Name   string
+			Labels map[string]string
+		}
+		Spec struct {
+			Selector            any
+			Ports               []struct{ Port int }
+			PodMetricsEndpoints []endpoint `yaml:"podMetricsEndpoints"`
+			Endpoints           []endpoint
+			ScaleTargetRef      struct{ Kind, Name string } `yaml:"scaleTargetRef"`
+			Metrics             []struct {
+				Pods struct {
+					Metric struct {
+						Name     string
+						Selector struct {
+							MatchLabels map[string]string `yaml:"matchLabels"`
+						}
+					}
+				}
+			}
+		}
+	}
+	var all []optionalObject
+	for _, file := range optional {
+		d := yaml.NewDecoder(bytes.NewReader(read(t, "kubernetes/"+file)))
+		for {
+			var o optionalObject
+			if err := d.Decode(&o); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			all = append(all, o)
+		}
+	}
+	scraped := map[string]int{}
+	for _, w := range workloads(t) {
+		admin := port(t, w.member.admin)
+		services := map[string]optionalObject{} // by the label that a ServiceMonitor selects
+		for _, o := range all {
+			if o.Kind == "Service" && selects(matchLabels(o.Spec.Selector), w.labels) {
+				services[o.Metadata.Labels["ringway.io/metrics"]] = o
+			}
+		}
+		for _, o := range all {
+			selector := matchLabels(o.Spec.Selector)
+			at := o.Kind + "/" + o.Metadata.Name
+			endpoints := o.Spec.PodMetricsEndpoints
+			switch o.Kind {
+			case "PodMonitor":
+				if !selects(selector, w.labels) {
+					continue
+				}
+				if e := endpoints[0]; e.Port != "admin" && fmt.Sprint(e.PortNumber) != admin {
+					t.Errorf("%s scrapes port %q, %d, want %s", at, e.Port, e.PortNumber, admin)
+				}
+			case "ServiceMonitor":
+				service, ok := services[selector["ringway.io/metrics"]]
+				if !ok {
+					continue
+				}
+				if endpoints = o.Spec.Endpoints; fmt.Sprint(service.Spec.Ports[0].Port) != admin {
+					t.Errorf("%s scrapes port %d, want %s", at, service.Spec.Ports[0].Port, admin)
+				}
+			default:
+				continue
+			}
+			scraped[w.binary]++
+			e := endpoints[0]
+			job := e.Relabelings[0]
+			if len(endpoints) != 1 || e.Authorization.Credentials.Name != "ringway-admin" || e.Authorization.Credentials.Key != "admin.token" || job.TargetLabel != "job" || job.Replacement != "ringway-"+w.binary {
+				t.Errorf("%s: %+v", at, endpoints)
+			}
+		}
+	}
+	if scraped["relay"] != 2 || scraped["worker"] != 2 {
+		t.Errorf("scraped by %v monitors, want one of each kind", scraped)
+	}
+	for _, o := range all {
+		if o.Kind != "HorizontalPodAutoscaler" {
+			continue
+		}
+		metric, ref := o.Spec.Metrics[0].Pods.Metric, o.Spec.ScaleTargetRef
+		labels, ok := reference(t)[metric.Name]
+		if _, there := manifests(t)[ref.Kind+"/"+ref.Name]; !there || !ok {
+			t.Errorf("it scales %v by %s", ref, metric.Name)
+		}
+		for label := range metric.Selector.MatchLabels {
+			if !slices.Contains(labels, label) {
+				t.Errorf("%s has no label %s", metric.Name, label)
+			}
+		}
+	}
 }

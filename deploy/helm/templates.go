@@ -8,7 +8,7 @@ import (
 // template is a manifest with values in place of what operators change.
 type template struct {
 	file string // in deploy/kubernetes, and in the templates of the chart
-	// condition is the value that leaves out the whole file if it is false.
+	// condition is the value that leaves out the whole file if it is false, or an expression.
 	condition string
 	edits     []edit
 }
@@ -37,7 +37,7 @@ func optional(indent, key, path string) string {
 }
 
 var templates = []template{
-	{file: "issuer.yaml", condition: "issuer.create", edits: []edit{
+	{file: "issuer.yaml", condition: ".Values.issuer.create", edits: []edit{
 		{"name: ringway\n", 1, "name: " + value("issuer.name") + "\n"},
 		{"secretName: ringway-ca\n", 1, "secretName: " + value("secrets.authority") + "\n"},
 	}},
@@ -51,7 +51,7 @@ var templates = []template{
 			"            # No CPU limit: a throttled relay misses gossip probes and looks dead to the others.\n" +
 			"            limits: {memory: 1Gi}\n", 1, "resources: " + value("relays.resources") + "\n"},
 	)},
-	{file: "workers.yaml", condition: "example.enabled", edits: slices.Concat(attached, workload("example", "worker"), []edit{
+	{file: "workers.yaml", condition: ".Values.example.enabled", edits: slices.Concat(attached, workload("example", "worker"), []edit{
 		{"image: ringway-relay\n", 1, image("relay") + "\n"},
 		{"image: ringway-worker\n", 1, image("worker") + "\n"},
 		{"image: ringway-echo\n", 1, image("echo") + "\n"},
@@ -60,13 +60,27 @@ var templates = []template{
 		{`"echo=127.0.0.1:9000;check=http:/"`, 1, text("%s=127.0.0.1:%v;check=http:/", ".Values.example.service", ".Values.example.port")},
 		{"resources:\n            requests: {cpu: 50m, memory: 64Mi}\n            limits: {memory: 256Mi}\n", 1, "resources: " + value("example.resources") + "\n"},
 	})},
-	{file: "networkpolicy.yaml", condition: "networkPolicy.enabled", edits: []edit{
+	{file: "networkpolicy.yaml", condition: ".Values.networkPolicy.enabled", edits: []edit{
 		{"    - from: # your clients: restrict this\n        - namespaceSelector: {}\n", 1, "    - from: " + value("networkPolicy.clients") + "\n"},
 		{"    # Add what else relays connect to: a collector of traces, services without a sidecar.\n", 1,
 			"    {{- range .Values.networkPolicy.egress }}\n    - {{ toJson . }}\n    {{- end }}\n"},
 		{"{kubernetes.io/metadata.name: ringway}", 1, "{kubernetes.io/metadata.name: {{ toJson .Release.Namespace }}}"},
 		{"{kubernetes.io/metadata.name: monitoring}", 2, "{kubernetes.io/metadata.name: " + value("networkPolicy.monitoringNamespace") + "}"},
 	}},
+	{file: "podmonitors.yaml", condition: ".Values.monitoring.podMonitors", edits: monitors},
+	{file: "servicemonitors.yaml", condition: ".Values.monitoring.serviceMonitors", edits: monitors},
+	{file: "autoscaling.yaml", condition: "and .Values.example.enabled .Values.example.autoscaling.enabled", edits: []edit{
+		{"minReplicas: 3\n", 1, "minReplicas: " + value("example.autoscaling.minReplicas") + "\n"},
+		{"maxReplicas: 30\n", 1, "maxReplicas: " + value("example.autoscaling.maxReplicas") + "\n"},
+		{"averageValue: 20}", 1, "averageValue: " + value("example.autoscaling.inFlight") + "}"},
+		{"{service: echo}", 1, "{service: " + value("example.service") + "}"},
+	}},
+}
+
+// monitors are the edits of objects for the operator of Prometheus.
+var monitors = []edit{
+	{"  labels: {app.kubernetes.io/part-of: ringway}\n", 2, "  labels: {{ merge (dict \"app.kubernetes.io/part-of\" \"ringway\") (.Values.monitoring.labels | default dict) | toJson }}\n"},
+	{"{name: ringway-admin, key", 2, "{name: " + value("secrets.admin") + ", key"},
 }
 
 // attached are the edits for workers that attach: without what only gossip needs.
@@ -122,8 +136,12 @@ func workload(section, role string) []edit {
 	for _, key := range []string{"nodeSelector", "tolerations", "affinity"} {
 		pod += optional("      ", key, section+"."+key)
 	}
+	counted := "  replicas: " + value(section+".replicas") + "\n"
+	if section == "example" {
+		counted = "  {{- if not .Values.example.autoscaling.enabled }}\n" + counted + "  {{- end }}\n"
+	}
 	return []edit{
-		{replicas, 1, "  replicas: " + value(section+".replicas") + "\n"},
+		{replicas, 1, counted},
 		{"\n" + links, 1, "\n" + pod + links},
 		{"terminationGracePeriodSeconds: 330\n", 1, "terminationGracePeriodSeconds: " + value(section+".terminationGracePeriodSeconds") + "\n"},
 		{"value: shop}", 1, "value: " + value("cluster") + "}"},

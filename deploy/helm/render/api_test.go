@@ -5,7 +5,9 @@ import (
 	"path"
 	"testing"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -13,17 +15,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kinds are the types of the Kubernetes API. The Issuer is one of cert-manager.
+// kinds are the types of the Kubernetes API, and of the operator of Prometheus. The Issuer is one of cert-manager.
 var kinds = map[string]func() any{
-	"v1 Service":                         func() any { return &core.Service{} },
-	"v1 ServiceAccount":                  func() any { return &core.ServiceAccount{} },
-	"apps/v1 StatefulSet":                func() any { return &apps.StatefulSet{} },
-	"apps/v1 Deployment":                 func() any { return &apps.Deployment{} },
-	"apps/v1 DaemonSet":                  func() any { return &apps.DaemonSet{} },
-	"batch/v1 Job":                       func() any { return &batch.Job{} },
-	"policy/v1 PodDisruptionBudget":      func() any { return &policy.PodDisruptionBudget{} },
-	"networking.k8s.io/v1 NetworkPolicy": func() any { return &networking.NetworkPolicy{} },
-	"cert-manager.io/v1 Issuer":          func() any { return &map[string]any{} },
+	"v1 Service":                              func() any { return &core.Service{} },
+	"v1 ServiceAccount":                       func() any { return &core.ServiceAccount{} },
+	"apps/v1 StatefulSet":                     func() any { return &apps.StatefulSet{} },
+	"apps/v1 Deployment":                      func() any { return &apps.Deployment{} },
+	"apps/v1 DaemonSet":                       func() any { return &apps.DaemonSet{} },
+	"batch/v1 Job":                            func() any { return &batch.Job{} },
+	"policy/v1 PodDisruptionBudget":           func() any { return &policy.PodDisruptionBudget{} },
+	"networking.k8s.io/v1 NetworkPolicy":      func() any { return &networking.NetworkPolicy{} },
+	"autoscaling/v2 HorizontalPodAutoscaler":  func() any { return &autoscaling.HorizontalPodAutoscaler{} },
+	"monitoring.coreos.com/v1 PodMonitor":     func() any { return &monitoring.PodMonitor{} },
+	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &monitoring.ServiceMonitor{} },
+	"cert-manager.io/v1 Issuer":               func() any { return &map[string]any{} },
 }
 
 func TestEveryObjectHasTheFieldsOfTheKubernetesAPI(t *testing.T) {
@@ -34,7 +39,7 @@ func TestEveryObjectHasTheFieldsOfTheKubernetesAPI(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(r.value), &value); err != nil {
 				t.Fatal(err)
 			}
-			files, err := release{values: at(r.path, value)}.files(c.Chart)
+			files, err := c.with(r.path, value).files(c.Chart)
 			if err != nil {
 				t.Fatal(err)
 			}

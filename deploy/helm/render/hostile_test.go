@@ -43,6 +43,9 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"networkPolicy.clients", `[]`, "/networkPolicy/clients"},     // Kubernetes admits all
 		{"networkPolicy.clients", `[{}]`, "/networkPolicy/clients/0"}, // Kubernetes refuses it
 		{"example.service", `"echo=10.0.0.1:80;x"`, "/example/service"},
+		{"example.autoscaling", `{"enabled": true, "inFlight": 0}`, "/example/autoscaling/inFlight"},
+		{"example.autoscaling.maxReplicas", `"30"`, "/example/autoscaling/maxReplicas"},
+		{"monitoring", `{"podMonitors": true, "serviceMonitors": true}`, "/monitoring"}, // each metric twice
 		{"cluste", `"shop"`, "'cluste'"},
 	} {
 		var value any
@@ -55,15 +58,15 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		}
 	}
 	for _, c := range charts(t) {
-		before := defaults(t, c.Chart)
+		before := c.before(t)
 		for _, r := range c.rows {
 			place := "/" + strings.ReplaceAll(strings.TrimPrefix(r.path, "ringway-worker."), ".", "/")
-			_, _, err := release{values: at(r.path, []any{[]any{1}})}.render(c.Chart)
+			_, _, err := c.with(r.path, []any{[]any{1}}).render(c.Chart)
 			if err == nil || !strings.Contains(err.Error(), place) {
 				t.Errorf("%s of a wrong type: got %v, want an error with %s", r.path, err, place)
 			}
 			// null removes a value: the objects must not have one that is empty.
-			after, _, err := release{values: at(r.path, nil)}.render(c.Chart)
+			after, _, err := c.with(r.path, nil).render(c.Chart)
 			name := r.path[strings.LastIndex(r.path, ".")+1:]
 			if err != nil && !strings.Contains(err.Error(), "missing property '"+name+"'") {
 				t.Errorf("%s=null: got %v, want that %s is missing", r.path, err, name)
@@ -94,7 +97,7 @@ func TestTextsStayInTheirPlacesEvenWithoutTheSchema(t *testing.T) {
 func (c judged) textsStay(t *testing.T) {
 	// with gives the values of the rows a text, in the form of each value.
 	with := func(text string, rows ...row) release {
-		all := release{skipSchema: true}
+		all := release{skipSchema: true, values: c.base}
 		for _, r := range rows {
 			value := any(text)
 			switch r.value[0] {

@@ -167,7 +167,7 @@ func defaults(t *testing.T, c *chart.Chart) objects {
 
 // manifests are the objects of deploy/kubernetes with the images of its kustomization, without
 // the namespace, which Helm creates.
-func manifests(t *testing.T) objects {
+func manifests(t *testing.T, optional ...string) objects {
 	t.Helper()
 	var kustomization struct {
 		Resources []string
@@ -181,7 +181,7 @@ func manifests(t *testing.T) objects {
 		t.Fatal(err)
 	}
 	all := objects{}
-	for _, name := range kustomization.Resources {
+	for _, name := range append(kustomization.Resources, optional...) {
 		text, err := os.ReadFile(filepath.Join(manifestsDir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -211,32 +211,63 @@ func TestTheDefaultValuesGiveTheTestedManifests(t *testing.T) {
 	for change, leaf := range changes(want, defaults(t, load(t, chartDir))) {
 		t.Errorf("%s: the chart has %s", change, leaf)
 	}
+	for _, kind := range []string{"podMonitors", "serviceMonitors"} {
+		want := manifests(t, "autoscaling.yaml", strings.ToLower(kind)+".yaml")
+		delete(want["Deployment/echo"], "spec.replicas") // the autoscaler's
+		for change, leaf := range changes(want, judged{Chart: load(t, chartDir), base: optional(kind)}.before(t)) {
+			t.Errorf("%s: the chart has %s", change, leaf)
+		}
+	}
 }
 
-// judged is a chart with a row for each of its values.
+// judged is a chart with a row for each of its values. Those of base hold besides.
 type judged struct {
 	*chart.Chart
-	values map[string]any
-	rows   []row
+	values, base map[string]any
+	rows         []row
 }
 
-// both charts: that of the relays, and one that adds workers to its pods by the library chart.
+// with is a release with a value at a path.
+func (c judged) with(path string, value any) release {
+	return release{values: loader.MergeMaps(c.base, at(path, value))}
+}
+
+// before are the objects without any row.
+func (c judged) before(t *testing.T) objects {
+	t.Helper()
+	all, _, err := release{values: c.base}.render(c.Chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// charts are that of the relays, with and without what it leaves out by default, and one that adds
+// workers to its pods by the library chart.
 func charts(t *testing.T) []judged {
 	t.Helper()
 	relays, library := load(t, chartDir), load(t, libraryDir)
 	return []judged{
-		{relays, relays.Values, rows},
-		{shop(t, deployment, libraryLine), map[string]any{"ringway-worker": library.Values}, libraryRows},
+		{relays, relays.Values, nil, rows},
+		{relays, nil, optional("podMonitors"), optionalRows("PodMonitor", "podMetricsEndpoints")},
+		{relays, nil, optional("serviceMonitors"), optionalRows("ServiceMonitor", "endpoints")},
+		{shop(t, deployment, libraryLine), map[string]any{"ringway-worker": library.Values}, nil, libraryRows},
 	}
 }
 
 func TestEveryValueHasARow(t *testing.T) {
+	var all []row
+	for _, c := range charts(t) {
+		all = append(all, c.rows...)
+	}
 	values := 0
 	for _, c := range charts(t) {
 		leaves := map[string]string{}
-		flatten("", c.values, leaves)
+		if c.values != nil {
+			flatten("", c.values, leaves)
+		}
 		for leaf := range leaves {
-			if !slices.ContainsFunc(c.rows, func(r row) bool {
+			if !slices.ContainsFunc(all, func(r row) bool {
 				return leaf == r.path || strings.HasPrefix(leaf, r.path+".") || strings.HasPrefix(leaf, r.path+"[")
 			}) {
 				t.Errorf("no row for the value %s: what does it change?", leaf)
@@ -251,13 +282,13 @@ func TestEveryValueHasARow(t *testing.T) {
 
 func TestEveryValueChangesWhatItIsForAndNothingElse(t *testing.T) {
 	for _, c := range charts(t) {
-		before := defaults(t, c.Chart)
+		before := c.before(t)
 		for _, r := range c.rows {
 			var value any
 			if err := json.Unmarshal([]byte(r.value), &value); err != nil {
 				t.Fatalf("%s: %v", r.path, err)
 			}
-			after, _, err := release{values: at(r.path, value)}.render(c.Chart)
+			after, _, err := c.with(r.path, value).render(c.Chart)
 			if err != nil {
 				t.Errorf("%s: %v", r.path, err)
 				continue

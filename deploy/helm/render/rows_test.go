@@ -55,6 +55,32 @@ func images(repository, tag string) map[string]string {
 	}
 }
 
+// optional are values with which the chart has all objects that it leaves out by default: monitors of
+// one kind, and the autoscaler.
+func optional(monitors string) map[string]any {
+	return map[string]any{"monitoring": map[string]any{monitors: true}, "example": map[string]any{"autoscaling": map[string]any{"enabled": true}}}
+}
+
+// optionalRows are those of values that change objects that are left out by default.
+func optionalRows(monitor, endpoints string) []row {
+	const scaler = "HorizontalPodAutoscaler/echo spec."
+	relays, workers := monitor+"/relay ", monitor+"/worker "
+	return []row{
+		{"monitoring.labels", `{"release": "prometheus"}`, map[string]string{relays + "metadata.labels.release": `"prometheus"`, workers + "metadata.labels.release": `"prometheus"`}},
+		{"secrets.admin", `"t"`, map[string]string{
+			relayPod + "volumes[admin].secret.secretName": `"t"`, workerPod + "volumes[ringway-admin].secret.secretName": `"t"`,
+			relays + "spec." + endpoints + "[0].authorization.credentials.name": `"t"`, workers + "spec." + endpoints + "[0].authorization.credentials.name": `"t"`,
+		}},
+		{"example.enabled", `false`, map[string]string{"Deployment/echo": "gone", "ServiceAccount/echo": "gone", "PodDisruptionBudget/echo": "gone", "HorizontalPodAutoscaler/echo": "gone"}},
+		{"example.service", `"billing"`, map[string]string{
+			workerEnv + "[RINGWAY_SERVICE].value": `"billing=127.0.0.1:9000;check=http:/"`, scaler + "metrics[0].pods.metric.selector.matchLabels.service": `"billing"`,
+		}},
+		{"example.autoscaling.minReplicas", `2`, one(scaler+"minReplicas", "2")},
+		{"example.autoscaling.maxReplicas", `50`, one(scaler+"maxReplicas", "50")},
+		{"example.autoscaling.inFlight", `7`, one(scaler+"metrics[0].pods.target.averageValue", "7")},
+	}
+}
+
 // attachedOnly are the changes of a pod whose worker attaches.
 func attachedOnly(pod, sidecar string) map[string]string {
 	return join(map[string]string{
@@ -109,6 +135,11 @@ var rows = append(append([]row{
 		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
 	}},
+	{"monitoring.podMonitors", `true`, map[string]string{"PodMonitor/relay": "added", "PodMonitor/worker": "added"}},
+	{"monitoring.serviceMonitors", `true`, map[string]string{
+		"ServiceMonitor/relay": "added", "ServiceMonitor/worker": "added", "Service/relay-metrics": "added", "Service/worker-metrics": "added",
+	}},
+	{"example.autoscaling.enabled", `true`, map[string]string{"HorizontalPodAutoscaler/echo": "added", "Deployment/echo spec.replicas": "gone"}},
 	{"example.enabled", `false`, map[string]string{"Deployment/echo": "gone", "ServiceAccount/echo": "gone", "PodDisruptionBudget/echo": "gone"}},
 	{"example.attach", `true`, attachedOnly(workerPod, sidecar)},
 	{"example.service", `"billing"`, one(workerEnv+"[RINGWAY_SERVICE].value", `"billing=127.0.0.1:9000;check=http:/"`)},
