@@ -57,6 +57,7 @@ type Core struct {
 	Routes    *routing.Router
 	Keeper    *sharedkey.Keeper // nil for an observer
 	Metrics   *ingress.Metrics
+	Rates     *ingress.Rates    // of the limits on requests per second
 	Sessions  upstream.Sessions // of all connections to workers and relays
 
 	cfg     Config
@@ -75,7 +76,7 @@ type Core struct {
 func New(cfg Config) (_ *Core, err error) {
 	cfg.EmptyAfter = cmp.Or(cfg.EmptyAfter, 15*time.Second)
 	member := cfg.Node.Config()
-	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer), clients: ingress.NewClients()}
+	c := &Core{cfg: cfg, member: member, epoch: time.Now(), Metrics: ingress.NewMetrics(cfg.Registerer), clients: ingress.NewClients(), Rates: ingress.NewRates(cfg.Registerer)}
 	cfg.Rules.Proven = member.Identity != nil
 	c.Fleet = presence.New(cfg.Node, cfg.Logger, cfg.Registerer)
 	catalogue := advertise.Config{Gossip: c.Fleet, Rules: cfg.Rules, Probe: true, Logger: cfg.Logger, Registerer: cfg.Registerer}
@@ -159,7 +160,7 @@ func (c *Core) Epoch() time.Time { return c.epoch }
 func (c *Core) Handler(of ingress.Config) *ingress.Handler {
 	of.Self, of.Services, of.Informed, of.Epoch = c.member.ID, c.Routes, func() bool { return c.Uninformed() == "" }, c.epoch
 	of.Empty, of.Unreached = c.Routes.Empty, c.Routes.Unreached
-	of.Clients, of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.clients, c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
+	of.Clients, of.Rates, of.Cookies, of.Unreachable, of.Metrics, of.Logger = c.clients, c.Rates, c.cookies, c.unreachable, c.Metrics, c.cfg.Logger
 	return ingress.New(of)
 }
 

@@ -28,6 +28,8 @@ type demandFleet struct {
 	sent    []float64
 	stated  []int // what the others know; 0 for nothing
 	changes []int // of the statement, by relay
+
+	arrived func(relay, requests int) // in the time of one measurement before now; nil is not called
 }
 
 func newDemandFleet(relays int, seed uint64) *demandFleet {
@@ -44,7 +46,11 @@ func (f *demandFleet) pass(d time.Duration, rate func(relay int) float64) {
 		f.now = f.now.Add(testTick)
 		known := slices.Clone(f.stated)
 		for i, r := range f.relays {
-			f.sent[i] += f.poisson(rate(i) * testTick.Seconds())
+			n := f.poisson(rate(i) * testTick.Seconds())
+			f.sent[i] += n
+			if f.arrived != nil {
+				f.arrived(i, int(n))
+			}
 			s := served{service: "s", sent: uint64(f.sent[i]), index: i}
 			for j, other := range known {
 				if j != i && other > 0 {

@@ -123,7 +123,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		}
 		next.Plan, next.traffic = plan, r.trafficOf(plan)
 		if i, ok := plan.Index(r.cfg.Self); ok {
-			next.Index = i
+			next.Index, next.share = i, next.shareOf(r.cfg.Self)
 			assignments, err := plan.Assignments(i)
 			if err != nil {
 				return true, err

@@ -12,6 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/ratelimit"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
@@ -31,6 +32,10 @@ type Service struct {
 	Forwarded atomic.Int64
 	// Waiting bounds those whose answers have not begun, if the limit is adaptive.
 	Waiting overload.Limiter
+	// Rate counts requests for the limit of this service on requests per second, and Limited those
+	// that this limit has refused, which are a part of the demand.
+	Rate    ratelimit.Bucket
+	Limited atomic.Uint64
 
 	gone   atomic.Bool
 	route  atomic.Pointer[Route]
@@ -94,6 +99,8 @@ type Route struct {
 	canary *canaryRoute // nil without a canary
 
 	traffic map[string]int // requests per second that the relays of Plan state
+
+	share float64 // see Share; 0 if this relay is not in Plan
 
 	offered *advertise.Endpoints // the catalogue's endpoints, nil if Endpoints has more
 

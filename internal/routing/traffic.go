@@ -183,6 +183,39 @@ func (r *Route) Traffic(relay string) (rate int, ratio float64) {
 	return rate, float64(rate) * float64(len(r.traffic)) / float64(sum)
 }
 
+// Share returns this relay's part of the requests to the service, by what the relays of the plan
+// state; one that states nothing counts as their mean, as it does for the plan. Relays that have
+// vanished have no part. Without a plan, for an observer or in a test, this relay carries all.
+func (r *Route) Share() float64 {
+	if r.share == 0 {
+		return 1
+	}
+	return r.share
+}
+
+// shareOf returns the share of a relay of the plan.
+func (r *Route) shareOf(relay string) float64 {
+	sum, stated, present := 0, 0, 0
+	for _, each := range r.Plan.Affine() {
+		if r.absentRelays[each] && each != relay {
+			continue
+		}
+		present++
+		if rate := r.traffic[each]; rate > 0 {
+			sum, stated = sum+rate, stated+1
+		}
+	}
+	own := float64(r.traffic[relay])
+	if stated == 0 {
+		return 1 / float64(max(present, 1))
+	}
+	mean := float64(sum) / float64(stated)
+	if own == 0 {
+		own = mean
+	}
+	return own / (mean * float64(present))
+}
+
 // states reports whether this relay is one that states its traffic.
 func (r *Router) states() bool { return r.cfg.Role == identity.RoleRelay && r.cfg.StateTraffic != nil }
 
@@ -194,7 +227,7 @@ func (r *Router) stateTraffic(now time.Time) {
 		if route.Plan == nil || !route.Affine() {
 			continue
 		}
-		own := served{service: name, sent: s.Endpoints.Sent(), index: route.Index}
+		own := served{service: name, sent: s.Endpoints.Sent() + s.Limited.Load(), index: route.Index}
 		if of := r.traffic.of[name]; len(of) > 0 {
 			for i, relay := range route.Plan.Affine() {
 				if rate := of[relay]; rate > 0 && i != route.Index {

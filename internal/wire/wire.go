@@ -31,6 +31,8 @@ const (
 	ConnectionHeader = "Ringway-Connection"
 	// HopHeader carries the ID of the relay that forwarded a request.
 	HopHeader = "Ringway-Hop"
+	// CountedCallerHeader names the caller of a forwarded request for limits on requests per second.
+	CountedCallerHeader = "Ringway-Counted-Caller"
 	// ExposeHeader marks a forwarded request whose answer may show where it went.
 	ExposeHeader = "Ringway-Expose"
 	// RelayHeader, EndpointHeader and AttemptsHeader are on answers if route headers are
@@ -114,6 +116,7 @@ const (
 	CodeOverloaded       Code = "overloaded"         // 503: too many requests in flight; see Retry-After
 	CodeBlocked          Code = "blocked"            // 403: the operator has blocked the caller or the service
 	CodeClientLimit      Code = "client_limit"       // 429: too many requests of this client in flight; see Retry-After
+	CodeRateLimited      Code = "rate_limited"       // 429: more requests per second than a limit allows; see Retry-After
 	CodeTimeout          Code = "timeout"            // 504: no answer in time
 	CodeExhausted        Code = "relay_exhausted"    // 503: this relay could open no connection; see Retry-After
 	CodeCircuitOpen      Code = "circuit_open"       // 503: the caller's requests failed too often; see Retry-After

@@ -106,12 +106,19 @@ func (b Block) check() error {
 		return errors.New("would block all requests: name a caller or a service")
 	case b.Service != anyOne && affinity.ValidateService(b.Service) != nil:
 		return affinity.ValidateService(b.Service)
-	case len(b.Caller) > maxCaller || strings.TrimSpace(b.Caller) != b.Caller || !http1.ValidValue(b.Caller):
-		return fmt.Errorf("caller %.80q is none: want the name in a certificate, an address, or what a trusted proxy names, at most %d bytes", b.Caller, maxCaller)
-	case isNetwork(b.Caller):
-		return fmt.Errorf("caller %q is a network: name addresses, or refuse a network in a firewall", b.Caller)
 	case len(b.Reason) > maxBlockReason || strings.ContainsFunc(b.Reason, func(r rune) bool { return r < ' ' }):
 		return fmt.Errorf("reason %.40q: want one line of at most %d bytes", b.Reason, maxBlockReason)
+	}
+	return checkCaller(b.Caller)
+}
+
+// checkCaller reports a text that is the name of no caller.
+func checkCaller(caller string) error {
+	switch {
+	case len(caller) > maxCaller || strings.TrimSpace(caller) != caller || !http1.ValidValue(caller):
+		return fmt.Errorf("caller %.80q is none: want the name in a certificate, an address, or what a trusted proxy names, at most %d bytes", caller, maxCaller)
+	case isNetwork(caller):
+		return fmt.Errorf("caller %q is a network: name addresses, or refuse a network in a firewall", caller)
 	}
 	return nil
 }

@@ -55,6 +55,11 @@ func (t *try) changes() *upstream.Exchange {
 		if t.key != "" {
 			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
 		}
+		if rates := t.handler.rates; rates != nil && rates.callers {
+			if caller := t.countedCaller(); caller != "" {
+				headers = append(headers, wire.Field{Name: wire.CountedCallerHeader, Value: caller})
+			}
+		}
 		if t.exposed {
 			headers = append(headers, wire.Field{Name: wire.ExposeHeader, Value: "1"})
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -37,7 +38,7 @@ func (t *try) decideWay() bool {
 		t.record.refused(&failure{Code: codeMisdirected}, http.StatusMisdirectedRequest, 0)
 		return false
 	}
-	return t.checkKind()
+	return t.checkKind() && (t.handler.rates == nil || t.withinRates())
 }
 
 // misdirect answers a forwarding relay that it must ask another relay.
@@ -191,7 +192,7 @@ func (t *try) releaseFailed(now time.Duration) {
 // failure of a worker has not failed itself.
 func (t *try) relayAnswered(r upstream.Result) {
 	outcome := selection.Success
-	if r.Shed {
+	if r.Shed && r.Failed != string(wire.CodeRateLimited) { // a limit is no load of the relay that applies it
 		outcome = selection.Shed
 	}
 	t.at.relay.Report(outcome)

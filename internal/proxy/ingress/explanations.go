@@ -65,6 +65,11 @@ func (rec *record) explain(d *api.Decision) {
 	}
 }
 
+// explainRefusal keeps why no endpoint is chosen.
+func (rec *record) explainRefusal(reason string) {
+	rec.explain(&api.Decision{Reason: reason, Candidates: []api.Candidate{}})
+}
+
 // decided adds the decision of the attempt that begins.
 func (rec *record) decided() {
 	if !rec.explaining() {

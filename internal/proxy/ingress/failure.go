@@ -20,7 +20,7 @@ var statusOf = map[wire.Code]int{
 	wire.CodeBadRequest: http.StatusBadRequest, wire.CodeMethodNotAllowed: http.StatusMethodNotAllowed, wire.CodeUnknownService: http.StatusNotFound,
 	wire.CodeUpstreamFailed: http.StatusBadGateway, wire.CodeNoEndpoint: http.StatusServiceUnavailable,
 	wire.CodeNotReady: http.StatusServiceUnavailable, wire.CodeOverloaded: http.StatusServiceUnavailable, wire.CodeTimeout: http.StatusGatewayTimeout,
-	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests, wire.CodeBlocked: http.StatusForbidden,
+	wire.CodeCircuitOpen: http.StatusServiceUnavailable, wire.CodeClientLimit: http.StatusTooManyRequests, wire.CodeRateLimited: http.StatusTooManyRequests, wire.CodeBlocked: http.StatusForbidden,
 	wire.CodeExhausted: http.StatusServiceUnavailable,
 	codeMisdirected:    http.StatusMisdirectedRequest,
 }
@@ -46,6 +46,7 @@ type failure struct {
 	callStatus string        // of gRPC; empty means that of Code
 	retryAfter time.Duration // Retry-After, rounded up; 0 means none
 	spared     bool          // the service was not asked, or is not the cause
+	rate       *rateLimit    // the one that is exceeded, nil without one
 }
 
 // details returns Text with the detail.
@@ -122,7 +123,7 @@ const cancelled = "1"
 var callStatus = map[wire.Code]string{
 	wire.CodeBadRequest: "13", wire.CodeMethodNotAllowed: "12", wire.CodeUnknownService: "12",
 	wire.CodeUpstreamFailed: "14", wire.CodeNoEndpoint: "14", wire.CodeNotReady: "14", wire.CodeExhausted: "14", wire.CodeCircuitOpen: "14",
-	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8", wire.CodeBlocked: "7",
+	wire.CodeOverloaded: "8", wire.CodeClientLimit: "8", wire.CodeRateLimited: "8", wire.CodeBlocked: "7",
 	wire.CodeTimeout: "4", wire.FailedCancelled: cancelled,
 }
 
@@ -131,9 +132,7 @@ func (f failure) writeCall(w http.ResponseWriter, exposed bool) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
 	f.setCallStatus(h, "", exposed)
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", f.retryAfterSeconds())
-	}
+	f.setRetryAfter(h)
 	w.WriteHeader(http.StatusOK)
 }
 
@@ -160,9 +159,16 @@ func callMessage(text string) string {
 	return b.String()
 }
 
-// retryAfterSeconds returns the value of Retry-After.
-func (f failure) retryAfterSeconds() string {
-	return strconv.Itoa(int((f.retryAfter + time.Second - 1) / time.Second))
+// setRetryAfter sets the fields that say when the request may be tried again.
+func (f failure) setRetryAfter(h http.Header) {
+	if f.retryAfter == 0 {
+		return
+	}
+	seconds := strconv.Itoa(int((f.retryAfter + time.Second - 1) / time.Second))
+	h.Set("Retry-After", seconds)
+	if f.rate != nil {
+		f.rate.fields(h, seconds)
+	}
 }
 
 // write sends the answer. The client gets the details for operators only if exposed.
@@ -175,9 +181,7 @@ func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", f.retryAfterSeconds())
-	}
+	f.setRetryAfter(h)
 	body, _ := json.Marshal(f) // strings can always be encoded
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(statusOf[f.Code])

@@ -72,6 +72,9 @@ type Config struct {
 	// Clients count the requests of each client; the handlers of a relay share one. Default: those of
 	// this handler.
 	Clients *Clients
+	// Rates count for RateLimits and for the rates of Routes; the handlers of a relay share one. Default:
+	// those of this handler.
+	Rates *Rates
 	// Explanations remember how the endpoints of sampled requests were chosen, if they have a
 	// record. Default nil: nothing is remembered.
 	Explanations *Explanations
@@ -85,7 +88,8 @@ type Config struct {
 type Handler struct {
 	cfg     Config
 	namer   namer
-	blocks  blocks // nil without any
+	blocks  blocks      // nil without any
+	rates   *rateLimits // nil without any
 	budget  *selection.RetryBudget
 	sampler requestlog.Sampler
 	vias    [3]string // if Config.Via is set
@@ -102,6 +106,9 @@ func New(cfg Config) *Handler {
 	if cfg.Clients == nil {
 		cfg.Clients = NewClients()
 	}
+	if cfg.Rates == nil {
+		cfg.Rates = NewRates(nil)
+	}
 	if cfg.Strained == nil {
 		cfg.Strained = func() bool { return false }
 	}
@@ -117,6 +124,9 @@ func New(cfg Config) *Handler {
 	}
 	if !cfg.Hop && !cfg.Local {
 		h.blocks = newBlocks(cfg.Blocks)
+	}
+	if !cfg.Local {
+		h.rates = newRateLimits(&cfg.Requests, cfg.Rates)
 	}
 	if cfg.Via {
 		h.vias = viaValues(cfg.Self)

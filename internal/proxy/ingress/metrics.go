@@ -278,7 +278,7 @@ func retryReasons() []string {
 
 // codesOfAService are the codes of answers to requests for an existing service.
 var codesOfAService = [...]wire.Code{
-	wire.CodeBadRequest, wire.CodeUpstreamFailed, wire.CodeNoEndpoint, wire.CodeNotReady, wire.CodeOverloaded, wire.CodeClientLimit, wire.CodeBlocked, wire.CodeTimeout, wire.CodeExhausted, wire.CodeCircuitOpen, codeMisdirected,
+	wire.CodeBadRequest, wire.CodeUpstreamFailed, wire.CodeNoEndpoint, wire.CodeNotReady, wire.CodeOverloaded, wire.CodeClientLimit, wire.CodeRateLimited, wire.CodeBlocked, wire.CodeTimeout, wire.CodeExhausted, wire.CodeCircuitOpen, codeMisdirected,
 }
 
 // ServiceMetrics are the counters of one service.

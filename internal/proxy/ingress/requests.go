@@ -47,6 +47,8 @@ type Requests struct {
 	Policies Policies
 	// Blocks are refused. With Hop or Local they are not read: the relay that has the client decides.
 	Blocks []Block
+	// RateLimits bound the requests per second. With Local they are not read.
+	RateLimits []RateLimit
 	// MaxAttempts is how many endpoints one request may try, 1 to 8.
 	MaxAttempts int
 	// RetryBudget is the share of requests that may be retried, 0 to 1.

@@ -30,6 +30,9 @@ type Route struct {
 	Headers map[string]string `yaml:"headers,omitempty"`
 	// Service is the service of these requests.
 	Service string `yaml:"service"`
+	// Rate and Burst are those of ratelimit.Rate. Default: no limit.
+	Rate  string `yaml:"rate,omitempty"`
+	Burst int    `yaml:"burst,omitempty"`
 }
 
 const wildcard = "*."
@@ -129,6 +132,9 @@ func CheckRoutes(routes []Route) error {
 		}
 		if err := checkPrefix(r.PathPrefix); err != nil {
 			refuse("path_prefix %q matches no request: %w", r.PathPrefix, err)
+		}
+		if _, err := r.rate(); err != nil {
+			refuse("%w", err)
 		}
 		fields, fieldsErr := routeFields(r.Headers)
 		if fieldsErr != nil {

@@ -51,13 +51,14 @@ type try struct {
 	pause        time.Duration // of the last awaitView
 	unopened     int           // workers that were not there to take a connection
 	full         bool          // a worker refused because all its slots are in use
+	counted      bool          // for the limits on requests per second
 	sentAgain    bool          // an endpoint has got it once more
 	spent        bool          // the budget paid for the next attempt
 	relayed      wire.Code     // of the answer of a relay to a call of gRPC, if that is the relay's own
 
 	at            attempt // the current one
 	exchange      upstream.Exchange
-	headers       [13]wire.Field
+	headers       [14]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once

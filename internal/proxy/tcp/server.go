@@ -59,7 +59,7 @@ const (
 var reasons = []string{
 	reasonNoHello, reasonNotTLS, reasonNoServerName, reasonCancelled, reasonOther, ProxyMissing, ProxyMalformed, ClientShare,
 	string(wire.CodeBadRequest), string(wire.CodeUnknownService), string(wire.CodeUpstreamFailed), string(wire.CodeNoEndpoint), string(wire.CodeNotReady),
-	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeBlocked), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
+	string(wire.CodeOverloaded), string(wire.CodeClientLimit), string(wire.CodeRateLimited), string(wire.CodeBlocked), string(wire.CodeTimeout), string(wire.CodeExhausted), string(wire.CodeCircuitOpen),
 }
 
 // NewRefused registers the counter of refused connections.

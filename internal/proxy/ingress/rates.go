@@ -1,0 +1,334 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/ratelimit"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// RateLimit bounds the requests per second to a service that all relays together let pass. The relay
+// that picks the worker counts, because the plan says how large its share is: a relay that forwards
+// does not know its own.
+type RateLimit struct {
+	// Service may be anyOne: then each service has this limit.
+	Service string `yaml:"service"`
+	// Caller is as in Block; anyOne is each caller. Default: the requests of all callers together.
+	Caller string `yaml:"caller,omitempty"`
+	// Rate and Burst are those of ratelimit.Rate.
+	Rate  string `yaml:"rate"`
+	Burst int    `yaml:"burst,omitempty"`
+}
+
+const (
+	maxRateLimits = 1000
+	maxRateBurst  = 1_000_000
+)
+
+// What a limit on requests per second counts.
+const (
+	RateOfCaller  = "caller"
+	RateOfRoute   = "route"
+	RateOfService = "service"
+)
+
+// Rates is the state of all limits on requests per second. It belongs to the relay and not to a
+// handler: both listeners count together, and a reload must not fill the buckets.
+type Rates struct {
+	callers   *ratelimit.Callers
+	refused   *prometheus.CounterVec
+	untracked prometheus.Counter
+
+	mu     sync.Mutex
+	states map[string]*rateState // by rateLimit.key
+}
+
+// rateState is what is counted for one limit.
+type rateState struct {
+	// bucket is that of a route, or of the callers that have none of their own.
+	bucket ratelimit.Bucket
+}
+
+// NewRates returns the state of a relay.
+func NewRates(reg prometheus.Registerer) *Rates {
+	f := metric.With(reg)
+	r := &Rates{
+		callers: ratelimit.NewCallers(), states: map[string]*rateState{},
+		refused:   f.CounterVec("ringway_relay_rate_limited_requests_total", "Requests refused because more arrived per second than a limit allows, by what the limit counts: caller, route (rate of routes) or service (rate-limits).", "limit"),
+		untracked: f.Counter("ringway_relay_rate_limit_untracked_total", "Requests of callers that shared one bucket, because 65,536 pairs of caller and service had buckets of their own."),
+	}
+	metric.StartAtZero(r.refused, RateOfCaller, RateOfRoute, RateOfService)
+	f.GaugeFunc("ringway_relay_rate_limit_callers", "Pairs of caller and service with a bucket of a limit on requests per second, at most 65,536.", func() float64 { return float64(r.callers.Len()) })
+	return r
+}
+
+func (r *Rates) state(key string) *rateState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.states[key]
+	if s == nil {
+		s = new(rateState)
+		r.states[key] = s
+	}
+	return s
+}
+
+// rateLimit is a limit in the form in which requests are compared with it.
+type rateLimit struct {
+	ratelimit.Rate
+	*rateState
+	of      string // what it counts
+	counter prometheus.Counter
+}
+
+// rateLimits are the limits of a handler.
+type rateLimits struct {
+	of     *Rates
+	limits map[[2]string]*rateLimit // by caller, empty for all together, and service
+	routes *routeTable              // nil unless a route has a rate
+	// perRoute are the limits by the place of the route.
+	perRoute map[int]*rateLimit
+	callers  bool // one of limits has a caller
+}
+
+// newRateLimits returns nil without any limit. CheckRateLimits and CheckRoutes have reported those
+// that cannot be used.
+func newRateLimits(requests *Requests, of *Rates) *rateLimits {
+	l := &rateLimits{of: of, limits: map[[2]string]*rateLimit{}, perRoute: map[int]*rateLimit{}}
+	add := func(kind, key string, rate ratelimit.Rate) *rateLimit {
+		return &rateLimit{Rate: rate, rateState: of.state(kind + " " + key), of: kind, counter: of.refused.WithLabelValues(kind)}
+	}
+	for _, one := range requests.RateLimits {
+		rate, err := one.rate()
+		if err != nil {
+			continue
+		}
+		kind := RateOfService
+		if one.Caller != "" {
+			kind, l.callers = RateOfCaller, true
+		}
+		l.limits[[2]string{one.Caller, one.Service}] = add(kind, one.Caller+" "+one.Service, rate)
+	}
+	for i, route := range requests.Routes {
+		if rate, err := route.rate(); err == nil && rate.Requests > 0 {
+			l.perRoute[i] = add(RateOfRoute, fmt.Sprintf("%q %q %v %s", route.Host, route.PathPrefix, route.Headers, route.Service), rate)
+		}
+	}
+	if len(l.perRoute) > 0 {
+		l.routes = newRouteTable(requests.Routes)
+	}
+	if len(l.limits) == 0 && l.routes == nil {
+		return nil
+	}
+	return l
+}
+
+func (l RateLimit) rate() (ratelimit.Rate, error) { return parseRate(l.Rate, l.Burst) }
+
+// rate returns the zero value for a route without a limit.
+func (r Route) rate() (ratelimit.Rate, error) {
+	if r.Rate == "" && r.Burst == 0 {
+		return ratelimit.Rate{}, nil
+	}
+	return parseRate(r.Rate, r.Burst)
+}
+
+func parseRate(text string, burst int) (ratelimit.Rate, error) {
+	rate, err := ratelimit.Parse(text)
+	switch {
+	case err != nil:
+		return ratelimit.Rate{}, err
+	case burst < 0 || burst > maxRateBurst:
+		return ratelimit.Rate{}, fmt.Errorf("burst %d: want 1 to %d requests, or none for half a second of the rate", burst, maxRateBurst)
+	}
+	rate.Burst = burst
+	return rate, nil
+}
+
+// CheckRateLimits reports every limit that limits nothing.
+func CheckRateLimits(list []RateLimit) error {
+	if len(list) > maxRateLimits {
+		return fmt.Errorf("%d limits: at most %d are compared; * stands for each caller or service", len(list), maxRateLimits)
+	}
+	var errs []error
+	first := map[[2]string]int{}
+	for i, l := range list {
+		at := [2]string{l.Caller, l.Service}
+		err := l.check()
+		if before, again := first[at]; again && err == nil {
+			err = fmt.Errorf("has the caller and the service of limit %d: leave one of them out", before)
+		}
+		if first[at] == 0 {
+			first[at] = i + 1
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("limit %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l RateLimit) check() error {
+	if l.Service == "" {
+		return errors.New("needs a service; * is each service")
+	}
+	if l.Service != anyOne {
+		if err := affinity.ValidateService(l.Service); err != nil {
+			return err
+		}
+	}
+	if l.Caller != "" {
+		if err := checkCaller(l.Caller); err != nil {
+			return err
+		}
+	}
+	_, err := l.rate()
+	return err
+}
+
+// ofCaller returns the limit of a caller, nil if there is none. One that names the caller comes before
+// one that names the service.
+func (l *rateLimits) ofCaller(caller, service string) *rateLimit {
+	for _, at := range [...][2]string{{caller, service}, {caller, anyOne}, {anyOne, service}, {anyOne, anyOne}} {
+		if one := l.limits[at]; one != nil {
+			return one
+		}
+	}
+	return nil
+}
+
+func (l *rateLimits) ofService(service string) *rateLimit {
+	if one := l.limits[[2]string{"", service}]; one != nil {
+		return one
+	}
+	return l.limits[[2]string{"", anyOne}]
+}
+
+// ofRoute returns the limit of the route that matches the request, also if a header has named its
+// service.
+func (l *rateLimits) ofRoute(t *try) *rateLimit {
+	if l.routes == nil {
+		return nil
+	}
+	found := l.routes.find(hostName(t.r.Host), t.r)
+	if found == nil || found.service != t.service.Name {
+		return nil
+	}
+	return l.perRoute[found.place]
+}
+
+// withinRates counts the request for the limits of its caller, its route and its service. It returns
+// false if it has answered because one of them is exceeded; then none counts the request. Only the
+// relay that picks the worker counts, and once, however many attempts there are.
+func (t *try) withinRates() bool {
+	limits := t.handler.rates
+	if t.hop || t.counted {
+		return true
+	}
+	t.counted = true
+	share := t.route.Share()
+	var all [3]struct {
+		limit  *rateLimit
+		bucket *ratelimit.Bucket
+	}
+	all[0].limit, all[0].bucket = limits.callerBucket(t)
+	if limit := limits.ofRoute(t); limit != nil {
+		all[1].limit, all[1].bucket = limit, &limit.bucket
+	}
+	all[2].limit, all[2].bucket = limits.ofService(t.service.Name), &t.service.Rate
+	for i, one := range all {
+		if one.limit == nil {
+			continue
+		}
+		wait := one.bucket.Take(t.began, one.limit.For(share))
+		if wait == 0 {
+			continue
+		}
+		for _, before := range all[:i] {
+			if before.limit != nil {
+				before.bucket.Return(before.limit.For(share))
+			}
+		}
+		t.exceedsRate(one.limit, wait)
+		return false
+	}
+	return true
+}
+
+// callerBucket returns the limit of the caller of a request and the bucket that counts it, nil if
+// there is no limit.
+func (l *rateLimits) callerBucket(t *try) (*rateLimit, *ratelimit.Bucket) {
+	if !l.callers {
+		return nil, nil
+	}
+	of := ratelimit.Caller{Name: t.countedCaller(), Service: t.service.Name}
+	if of.Name == "" {
+		return nil, nil
+	}
+	limit := l.ofCaller(of.Name, of.Service)
+	if limit == nil {
+		return nil, nil
+	}
+	if b := l.of.callers.Bucket(of, t.began); b != nil {
+		return limit, b
+	}
+	l.of.untracked.Inc()
+	return limit, &limit.bucket
+}
+
+// countedCaller returns the caller by whom the request is counted, empty if none is known. The relay
+// that has the client names it to the one that counts.
+func (t *try) countedCaller() string {
+	if t.from != fromRelay {
+		return t.caller()
+	}
+	values := t.r.Header[wire.CountedCallerHeader]
+	if len(values) != 1 || len(values[0]) > maxCaller {
+		return ""
+	}
+	return values[0]
+}
+
+// exceedsRate answers a request that exceeds a limit. As with other limits, the refusal has no outcome
+// and no duration: it is no request that the service has got.
+func (t *try) exceedsRate(limit *rateLimit, wait time.Duration) {
+	if limit.of == RateOfService {
+		t.service.Limited.Add(1)
+	}
+	limit.counter.Inc()
+	share := t.route.Share()
+	f := failure{
+		Text: fmt.Sprintf("more requests of this %s arrive than its limit of %s allows: send fewer, and wait for the time in Retry-After", limit.of, limit.Rate),
+		Code: wire.CodeRateLimited, Service: t.service.Name, retryAfter: max(wait, time.Second), rate: limit,
+	}
+	f.detail = fmt.Sprintf("this relay lets %.4g/s pass, %.3g %% of the limit", limit.PerSecond()*share, 100*share)
+	t.record.explainRefusal(f.Text + ": " + f.detail)
+	t.metrics.rejected(f.Code)
+	t.metrics.refused.Add(1)
+	if t.handler.cfg.Hop {
+		t.metrics.forwardedEnded(true)
+	}
+	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
+	status, n := t.handler.writeFailure(t.w, t.r, f)
+	if t.spans != nil {
+		t.spans.outcome, t.spans.status, t.spans.code = outcomeOfStatus(status), status, f.Code
+	}
+	t.record.refused(&f, status, n)
+}
+
+// fields sets the fields of draft-ietf-httpapi-ratelimit-headers: the limit of the whole fleet, and
+// the seconds until the next request passes.
+func (l *rateLimit) fields(h http.Header, retryAfter string) {
+	quoted := `"` + l.of + `"`
+	h.Set("RateLimit-Policy", quoted+";q="+strconv.Itoa(l.Requests)+";w="+strconv.Itoa(int(l.Per/time.Second)))
+	h.Set("RateLimit", quoted+";r=0;t="+retryAfter)
+}
