@@ -31,7 +31,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	await(t, "three relays serve echo", func() bool {
 		for _, r := range f.relays {
 			var plan api.Plan
-			if f.api(r.Admin, "/api/v1/services/"+echo+"/plan", &plan); len(plan.Relays) != 3 {
+			if _, status := f.ready(r.Admin); status != 200 || f.api(r.Admin, "/api/v1/services/"+echo+"/plan", &plan) != 200 || len(plan.Relays) != 3 {
 				return false
 			}
 		}
