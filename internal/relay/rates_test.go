@@ -1,15 +1,12 @@
 package relay
 
 import (
-	"crypto/tls"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/http2"
 
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -169,7 +166,9 @@ func TestAGRPCCallBeyondALimitGetsResourceExhausted(t *testing.T) {
 	if n, _, _ := relay.passes(t, "Ringway-Service: echo"); n != 1 {
 		t.Fatalf("%d pass", n)
 	}
-	client := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLS: func(network, addr string, _ *tls.Config) (net.Conn, error) { return net.Dial(network, addr) }}}
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: transport}
 	t.Cleanup(client.CloseIdleConnections)
 	for _, r := range []*runningRelay{relay, gate} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.IngressAddr()+"/shop.v1.Cart/Add", http.NoBody)

@@ -89,8 +89,9 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 		want  string // as JSON
 	}{
 		"domain":          {"domain: example.org", func(c Requests) any { return c.Domain }, `"example.org"`},
-		"routes":          {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Headers":null,"Service":"b"}]`},
+		"routes":          {"routes: [{host: a, service: b}]", func(c Requests) any { return c.Routes }, `[{"Host":"a","PathPrefix":"","Headers":null,"Service":"b","Rate":"","Burst":0}]`},
 		"blocks":          {"blocks: [{caller: alice, service: b}]", func(c Requests) any { return c.Blocks }, `[{"Caller":"alice","Service":"b","Until":"0001-01-01T00:00:00Z","Reason":""}]`},
+		"rate-limits":     {"rate-limits: [{service: b, caller: alice, rate: 5/s, burst: 9}]", func(c Requests) any { return c.RateLimits }, `[{"Service":"b","Caller":"alice","Rate":"5/s","Burst":9}]`},
 		"key-source":      {"key-source: [\"billing=cookie:sid;caller\"]", func(c Requests) any { return c.Keys.Of("billing").String() }, `"cookie:sid;caller"`},
 		"request-timeout": {"request-timeout: 7s", func(c Requests) any { return c.Timeout.String() }, `"7s"`},
 		"attempt-timeout": {"attempt-timeout: 2s", func(c Requests) any { return c.AttemptTimeout.String() }, `"2s"`},
