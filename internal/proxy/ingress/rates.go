@@ -48,21 +48,15 @@ type Rates struct {
 	refused   *prometheus.CounterVec
 	untracked prometheus.Counter
 
-	mu     sync.Mutex
-	states map[string]*rateState // by rateLimit.key
-}
-
-// rateState is what is counted for one limit.
-type rateState struct {
-	// bucket is that of a route, or of the callers that have none of their own.
-	bucket ratelimit.Bucket
+	mu      sync.Mutex
+	buckets map[string]*ratelimit.Bucket // of limits, by what they count
 }
 
 // NewRates returns the state of a relay.
 func NewRates(reg prometheus.Registerer) *Rates {
 	f := metric.With(reg)
 	r := &Rates{
-		callers: ratelimit.NewCallers(), states: map[string]*rateState{},
+		callers: ratelimit.NewCallers(), buckets: map[string]*ratelimit.Bucket{},
 		refused:   f.CounterVec("ringway_relay_rate_limited_requests_total", "Requests refused because more arrived per second than a limit allows, by what the limit counts: caller, route (rate of routes) or service (rate-limits).", "limit"),
 		untracked: f.Counter("ringway_relay_rate_limit_untracked_total", "Requests of callers that shared one bucket, because 65,536 pairs of caller and service had buckets of their own."),
 	}
@@ -71,22 +65,23 @@ func NewRates(reg prometheus.Registerer) *Rates {
 	return r
 }
 
-func (r *Rates) state(key string) *rateState {
+// bucket returns that of a limit, the same after a reload.
+func (r *Rates) bucket(key string) *ratelimit.Bucket {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.states[key]
-	if s == nil {
-		s = new(rateState)
-		r.states[key] = s
+	b := r.buckets[key]
+	if b == nil {
+		b = new(ratelimit.Bucket)
+		r.buckets[key] = b
 	}
-	return s
+	return b
 }
 
 // rateLimit is a limit in the form in which requests are compared with it.
 type rateLimit struct {
 	ratelimit.Rate
-	*rateState
-	of      string // what it counts
+	bucket  *ratelimit.Bucket // of a route, or of the callers that have none of their own
+	of      string            // what it counts
 	counter prometheus.Counter
 }
 
@@ -105,7 +100,7 @@ type rateLimits struct {
 func newRateLimits(requests *Requests, of *Rates) *rateLimits {
 	l := &rateLimits{of: of, limits: map[[2]string]*rateLimit{}, perRoute: map[int]*rateLimit{}}
 	add := func(kind, key string, rate ratelimit.Rate) *rateLimit {
-		return &rateLimit{Rate: rate, rateState: of.state(kind + " " + key), of: kind, counter: of.refused.WithLabelValues(kind)}
+		return &rateLimit{Rate: rate, bucket: of.bucket(kind + " " + key), of: kind, counter: of.refused.WithLabelValues(kind)}
 	}
 	for _, one := range requests.RateLimits {
 		rate, err := one.rate()
@@ -242,7 +237,7 @@ func (t *try) withinRates() bool {
 	}
 	all[0].limit, all[0].bucket = limits.callerBucket(t)
 	if limit := limits.ofRoute(t); limit != nil {
-		all[1].limit, all[1].bucket = limit, &limit.bucket
+		all[1].limit, all[1].bucket = limit, limit.bucket
 	}
 	all[2].limit, all[2].bucket = limits.ofService(t.service.Name), &t.service.Rate
 	for i, one := range all {
@@ -282,10 +277,10 @@ func (l *rateLimits) callerBucket(t *try) (*rateLimit, *ratelimit.Bucket) {
 		return limit, b
 	}
 	l.of.untracked.Inc()
-	return limit, &limit.bucket
+	return limit, limit.bucket
 }
 
-// countedCaller returns the caller by whom the request is counted, empty if none is known. The relay
+// countedCaller returns the caller that the request counts for, empty if none is known. The relay
 // that has the client names it to the one that counts.
 func (t *try) countedCaller() string {
 	if t.from != fromRelay {
