@@ -23,7 +23,7 @@ func answers() map[string]any {
 	all := map[string]any{
 		"services": &api.Services{}, "service": &api.Service{}, "plan": &api.Plan{}, "plan-change": &api.PlanChange{}, "explain": &api.Explanation{},
 		"route": &api.Route{}, "check": &api.Report{}, "keys": &api.Keys{}, "keys-request": &api.KeysRequest{}, "reload": &api.Reload{},
-		"drain": &api.Drain{}, "rebalance": &api.Rebalance{}, "shared-key": &sharedkey.Status{},
+		"drain": &api.Drain{}, "blocks": &api.Blocks{}, "block-request": &api.BlockRequest{}, "rebalance": &api.Rebalance{}, "shared-key": &sharedkey.Status{},
 		"worker-services": &api.WorkerServices{}, "worker-drain-request": &api.WorkerDrainRequest{}, "worker-reload": &api.WorkerReload{},
 		"config": &api.Config{ID: "text", Settings: api.Settings(values)}, "departures": &api.Departures{}, "traffic": &api.Traffic{}, "fleet": &api.Fleet{}, "version": &process.Build{},
 	}

@@ -40,6 +40,50 @@ type Reload struct {
 	NeedsRestart []settings.Change `json:"needs_restart"`
 }
 
+// BlockOrigin is where a block comes from.
+type BlockOrigin string
+
+// The origins of a Block.
+const (
+	BlockOfFile    BlockOrigin = "file"
+	BlockOfCommand BlockOrigin = "command"
+)
+
+// Block refuses the requests of a caller to a service; one of the two may be *.
+type Block struct {
+	Caller  string `json:"caller"`
+	Service string `json:"service"`
+	// Until is when it ends; absent if it stays.
+	Until  time.Time   `json:"until,omitzero"`
+	Reason string      `json:"reason,omitempty"`
+	Origin BlockOrigin `json:"origin"`
+	// Refused counts the requests that it has refused.
+	Refused uint64 `json:"refused"`
+}
+
+// Blocks is the answer to GET /api/v1/blocks: the blocks in effect; to POST: the one that was
+// added or removed.
+type Blocks struct {
+	Relay  string  `json:"relay"`
+	Blocks []Block `json:"blocks"`
+}
+
+// The operations of a BlockRequest.
+const (
+	AddBlock    = "add"
+	RemoveBlock = "remove"
+)
+
+// BlockRequest is the body of POST /api/v1/blocks.
+type BlockRequest struct {
+	Operation string `json:"operation"`
+	Caller    string `json:"caller"`
+	Service   string `json:"service"`
+	// ForMs is how long an added block stays, in milliseconds.
+	ForMs  int64  `json:"for_ms,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
 // DefaultRebalanceRate is how many sessions per second a rebalance asks to go.
 const DefaultRebalanceRate = 10
 

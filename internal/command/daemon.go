@@ -279,7 +279,7 @@ func RelayTree(d *Daemon, run ...*cobra.Command) *cobra.Command {
 	root := d.Command()
 	grouped(root, groupRun, run...)
 	grouped(root, groupInspect, MembersCommand("relay"), ServicesCommand(), TopCommand(), PlanCommand(), ExplainCommand(), RouteCommand(), ExplainRequestCommand(), CheckCommand(), MonitorCommand("relay"), TapCommand(), DebugCommand("relay"), healthVerb("relay", process.RelayAdminPort))
-	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), RebalanceCommand(), RelayReloadCommand())
+	grouped(root, groupAct, KeysCommand(), RelayDrainCommand(), RelayUndrainCommand(), BlockCommand(), RebalanceCommand(), RelayReloadCommand())
 	grouped(root, groupSetUp, TLSCommand("relay"))
 	return root
 }

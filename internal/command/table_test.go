@@ -100,7 +100,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()
 	forwarded, services, service, report := filled[api.Route](), filled[api.Services](), filled[api.Service](), filled[api.Report]()
 	forwarded.Decision = nil
-	planChange := filled[api.PlanChange]()
+	planChange, blocks := filled[api.PlanChange](), filled[api.Blocks]()
 	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
 	for name, write := range map[string]func(io.Writer) error{
 		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
@@ -113,6 +113,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 		"route":           func(w io.Writer) error { return routeTable(w, &route, style) },
 		"forwarded":       func(w io.Writer) error { return routeTable(w, &forwarded, style) },
 		"keys":            func(w io.Writer) error { return keysTable(w, &keys) },
+		"blocks":          func(w io.Writer) error { return blocksTable(w, &blocks, style) },
 		"services":        func(w io.Writer) error { return servicesTable(w, &services, style) },
 		"service":         func(w io.Writer) error { return serviceTable(w, &service, style) },
 		"check":           func(w io.Writer) error { return checkText(w, &report, false) },

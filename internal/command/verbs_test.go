@@ -54,7 +54,7 @@ func understands(t *testing.T, root *cobra.Command, line string) {
 
 func TestEveryVerbThatReadsHasEveryFormAndCanWatch(t *testing.T) {
 	reads := map[string][]string{
-		"relay":  {"members", "services", "plan", "explain", "route", "keys list"},
+		"relay":  {"members", "services", "plan", "explain", "route", "keys list", "block list"},
 		"worker": {"members", "services"},
 	}
 	for _, root := range []*cobra.Command{relaycmd.Command(), workercmd.Command()} {

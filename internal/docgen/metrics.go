@@ -224,10 +224,9 @@ type source struct {
 }
 
 const (
-	perPeer      = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
-	noClock      = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
-	ownInstance  = "where it is measured, Prometheus adds (`instance`)"
-	noRateLimits = "there are no rate limits by service; `--adaptive-in-flight` and `--max-in-flight` bound the requests in flight, and their refusals are `ringway_relay_rejections_total{code=\"overloaded\"}`"
+	perPeer     = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
+	noClock     = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
+	ownInstance = "where it is measured, Prometheus adds (`instance`)"
 )
 
 // sources lists all metrics in the documents of those systems, in their order.
@@ -273,7 +272,7 @@ var sources = []source{
 	{"HB-F", "services.<service>.peers", []string{"ringway_peering_links", "ringway_relay_coverage_min_relays"}, "by service in `relay services`"},
 	{"HB-F", "services.<service>.connections.in, .out, .any", []string{"ringway_peering_links", "ringway_relay_forward_links", "ringway_relay_connections_total"}, "connections of clients belong to no service"},
 	{"HB-F", "circuits.<state>.*", []string{"ringway_circuits", "ringway_circuit_transitions_total"}, ""},
-	{"HB-F", "rate-limiting.*", nil, noRateLimits},
+	{"HB-F", "rate-limiting.*", []string{"ringway_relay_rate_limited_requests_total"}, "by what the limit counts"},
 	{"HB-F", "health", []string{"ringway_ready"}, "and `/healthz`, `/readyz`"},
 	{"HB-F", "rps_counters", []string{"ringway_relay_requests_total"}, "a rate is the reader's to take"},
 

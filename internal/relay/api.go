@@ -50,6 +50,8 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/check", r.handleCheck)
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
 	mux.HandleFunc("POST /api/v1/keys", r.changeKeys)
+	mux.HandleFunc("GET /api/v1/blocks", r.listBlocks)
+	mux.HandleFunc("POST /api/v1/blocks", r.changeBlocks)
 	mux.HandleFunc("POST /api/v1/drain", r.handleDrain(true))
 	mux.HandleFunc("POST /api/v1/undrain", r.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", r.handleReload)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/settings"
@@ -122,5 +124,59 @@ func TestTheHeadOfAnAnswerMayBeAsLongAsTheSettingSays(t *testing.T) {
 		if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != want || want == 200 && len(resp.Header.Get("X-Long-19")) != 10<<10 {
 			t.Errorf("%s %s, want %d", resp.Status, body, want)
 		}
+	}
+}
+
+func TestAnOperatorBlocksACallerAndAReloadLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newReloadable(t)
+	ask := func(method, body string) (int, api.Blocks, string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		r.admin.server.(*http.Server).Handler.ServeHTTP(w, httptest.NewRequest(method, "http://localhost/api/v1/blocks", strings.NewReader(body)))
+		var answer api.Blocks
+		_ = json.Unmarshal(w.Body.Bytes(), &answer)
+		return w.Code, answer, w.Body.String()
+	}
+	r.write("blocks: [{caller: '*', service: reports}]")
+	if _, err := r.reload(); err != nil {
+		t.Fatal(err)
+	}
+	status, answer, body := ask("POST", `{"operation":"add","caller":"mallory","service":"*","for_ms":60000,"reason":"scraper"}`)
+	if status != http.StatusOK || len(answer.Blocks) != 1 || answer.Blocks[0].Reason != "scraper" || time.Until(answer.Blocks[0].Until) > time.Minute || answer.Relay != "r1" {
+		t.Errorf("%d %s", status, body)
+	}
+	r.write("blocks: [{caller: batch, service: billing}]")
+	if _, err := r.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, answer, body := ask("GET", ""); len(answer.Blocks) != 2 || answer.Blocks[0].Caller != "mallory" || answer.Blocks[1].Caller != "batch" || answer.Blocks[1].Origin != api.BlockOfFile {
+		t.Errorf("after a reload: %s", body)
+	}
+	if status, _, body := ask("POST", `{"operation":"remove","caller":"mallory","service":"*"}`); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	if said := r.log.String(); !strings.Contains(said, "operation=add caller=mallory") || !strings.Contains(said, "operation=remove caller=mallory") {
+		t.Errorf("the log has not who was blocked: %s", said)
+	}
+	for body, want := range map[string]string{
+		"": "the body is not", "[]": "the body is not", `{"operation":"add","callers":"a"}`: "callers",
+		`{"operation":"add","caller":"` + strings.Repeat("a", 5000):                   "the body is not",
+		`{"operation":"block","caller":"a","service":"*"}`:                            "allowed are add, remove",
+		`{"operation":"add","caller":"a","service":"*"}`:                              "for_ms 0: want 1000 to 2592000000",
+		`{"operation":"add","caller":"a","service":"*","for_ms":-1}`:                  "for_ms -1",
+		`{"operation":"add","caller":"a","service":"*","for_ms":9223372036854775807}`: "a block that stays belongs in blocks of the file",
+		`{"operation":"add","caller":"*","service":"*","for_ms":1000}`:                "would block all requests",
+		`{"operation":"add","service":"*","for_ms":1000}`:                             "needs a caller and a service",
+		`{"operation":"add","caller":"10.0.0.0/8","service":"*","for_ms":1000}`:       "is a network",
+		`{"operation":"add","caller":"a","service":"b d","for_ms":1000}`:              "b d",
+		`{"operation":"add","caller":"a\u001b[2J","service":"*","for_ms":1000}`:       "is none",
+	} {
+		if status, _, answer := ask("POST", body); status != http.StatusBadRequest || !strings.Contains(answer, want) {
+			t.Errorf("%.60s: %d %s, want %q", body, status, answer, want)
+		}
+	}
+	if status, _, body := ask("POST", `{"operation":"remove","caller":"batch","service":"billing"}`); status != http.StatusNotFound || !strings.Contains(body, "take it out there, and reload") {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -57,6 +57,7 @@ type Relay struct {
 	newHandler              func(requests Requests, hop bool) http.Handler
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
+	blocks                  *ingress.BlockList
 
 	sessions      *presence.Server // of attached workers
 	memory        *memory
@@ -159,11 +160,12 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
 	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.Routes.Services)
+	r.blocks = ingress.NewBlockList(cfg.Registry)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {
 		return r.Handler(ingress.Config{
 			Requests: requests.Requests, Progress: cfg.ProgressTimeout, Hop: hop,
 			Circuits: ingressOnly(circuits, hop), Tracer: tracer, Records: r.records, Explanations: r.explained,
-			Strained: r.memory.strained.Load,
+			Strained: r.memory.strained.Load, Blocked: r.blocks,
 		})
 	}
 	r.ingressFront.closing = func() bool { return r.stopping.Load() || r.drain.on() }

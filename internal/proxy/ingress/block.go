@@ -9,8 +9,6 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/http1"
-	"github.com/ringway/ringway/internal/routing"
-	"github.com/ringway/ringway/internal/wire"
 )
 
 // Block refuses the requests of a caller to a service. One of the two may be anyOne. It ends no
@@ -33,48 +31,6 @@ const (
 	maxBlockReason = 256
 )
 
-// blocks are the Blocks by caller and service; nil without any.
-type blocks map[[2]string]*Block
-
-func newBlocks(list []Block) blocks {
-	if len(list) == 0 {
-		return nil
-	}
-	b := make(blocks, len(list))
-	for i := range list {
-		b[[2]string{list[i].Caller, list[i].Service}] = &list[i]
-	}
-	return b
-}
-
-// find returns the block of a request that arrives now, nil if there is none.
-func (b blocks) find(caller, service string, now time.Time) *Block {
-	for _, at := range [...][2]string{{caller, service}, {caller, anyOne}, {anyOne, service}} {
-		if one := b[at]; one != nil && (one.Until.IsZero() || now.Before(one.Until)) {
-			return one
-		}
-	}
-	return nil
-}
-
-// blocked answers a request that is blocked, and reports whether it was.
-func (t *try) blocked(service *routing.Service) bool {
-	one := t.handler.blocks.find(t.caller(), service.Name, time.Now())
-	if one == nil {
-		return false
-	}
-	metrics := t.handler.cfg.Metrics.of(service)
-	metrics.rejected(wire.CodeBlocked)
-	metrics.refused.Add(1)
-	f := failure{Text: "the operator has blocked this caller or this service", Code: wire.CodeBlocked, Service: service.Name}
-	f.detail = fmt.Sprintf("caller %s, service %s", one.Caller, one.Service)
-	if one.Reason != "" {
-		f.detail += ": " + one.Reason
-	}
-	t.answerRefusal(f)
-	return true
-}
-
 // CheckBlocks reports every block that blocks nothing, or all.
 func CheckBlocks(list []Block) error {
 	if len(list) > maxBlocks {
@@ -83,7 +39,7 @@ func CheckBlocks(list []Block) error {
 	var errs []error
 	first := map[[2]string]int{}
 	for i, b := range list {
-		at := [2]string{b.Caller, b.Service}
+		at := b.at()
 		err := b.check()
 		if before, again := first[at]; again && err == nil {
 			err = fmt.Errorf("has the caller and the service of block %d: leave one of them out", before)

@@ -75,6 +75,8 @@ type Config struct {
 	// Rates count for RateLimits and for the rates of Routes; the handlers of a relay share one. Default:
 	// those of this handler.
 	Rates *Rates
+	// Blocked gets Blocks, and may have more of commands. Default: only Blocks.
+	Blocked *BlockList
 	// Explanations remember how the endpoints of sampled requests were chosen, if they have a
 	// record. Default nil: nothing is remembered.
 	Explanations *Explanations
@@ -88,7 +90,7 @@ type Config struct {
 type Handler struct {
 	cfg     Config
 	namer   namer
-	blocks  blocks      // nil without any
+	blocks  *BlockList  // nil if other relays decide
 	rates   *rateLimits // nil without any
 	budget  *selection.RetryBudget
 	sampler requestlog.Sampler
@@ -123,7 +125,10 @@ func New(cfg Config) *Handler {
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
 	}
 	if !cfg.Hop && !cfg.Local {
-		h.blocks = newBlocks(cfg.Blocks)
+		if h.blocks = cfg.Blocked; h.blocks == nil {
+			h.blocks = NewBlockList(nil)
+		}
+		h.blocks.setFile(cfg.Blocks)
 	}
 	if !cfg.Local {
 		h.rates = newRateLimits(&cfg.Requests, cfg.Rates)
@@ -167,7 +172,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		service.Forwarded.Add(1)
 	}
 	t.from = h.originOf(r)
-	if h.blocks != nil && t.blocked(service) {
+	if by := h.blocks.of(); by != nil && t.blocked(by, service) {
 		return
 	}
 	if t.from == fromClient && !t.enterClient(service) {

@@ -1,0 +1,81 @@
+package command
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringway/ringway/internal/api"
+)
+
+// BlockCommand is `block`: it refuses the requests of a caller or to a service at one relay.
+func BlockCommand() *cobra.Command {
+	root := &cobra.Command{Use: "block", Short: "refuse the requests of a caller or to a service for a time", Args: cobra.NoArgs,
+		Long: "The relay answers 403 to requests that are blocked. It decides for its own clients only,\n" +
+			"so block at every relay that has clients. A block ends with its time, with remove, or\n" +
+			"with the relay; a reload keeps it. One that stays belongs in blocks of the file.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper\n  relay block list"
+	call := relayCall(root.PersistentFlags())
+	change := func(operation string, c *cobra.Command) *cobra.Command {
+		request := api.BlockRequest{Operation: operation}
+		c.Args = cobra.NoArgs
+		c.Flags().StringVar(&request.Caller, "caller", "*", "name in a client's certificate, address, or what a trusted proxy names; * is each")
+		c.Flags().StringVar(&request.Service, "service", "*", "name of the service; * is each")
+		var last time.Duration
+		if operation == api.AddBlock {
+			c.Flags().DurationVar(&last, "for", time.Hour, "how long, 1s to 720h")
+			c.Flags().StringVar(&request.Reason, "reason", "", "for operators: clients do not see it")
+		}
+		c.RunE = func(cmd *cobra.Command, _ []string) error {
+			request.ForMs = last.Milliseconds()
+			body, err := json.Marshal(request)
+			if err != nil {
+				return err
+			}
+			return callBlocks(cmd, call, http.MethodPost, body)
+		}
+		return c
+	}
+	list := &cobra.Command{Use: "list", Short: "the blocks in effect, and what each has refused", Example: "  relay block list\n  relay block list --watch", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return callBlocks(cmd, call, http.MethodGet, nil)
+	}}
+	call.watchable(list.Flags())
+	root.AddCommand(
+		change(api.AddBlock, &cobra.Command{Use: "add", Short: "block a caller, a service, or a caller at a service",
+			Long:    "A block of the same caller and service is replaced: the time begins again.",
+			Example: "  relay block add --caller batch.example.com --service billing --for 2h\n  relay block add --service reports --reason repair"}),
+		list,
+		change(api.RemoveBlock, &cobra.Command{Use: "remove", Short: "end a block before its time",
+			Long:    "The exit code is 2 when no command has added such a block.",
+			Example: "  relay block remove --caller batch.example.com --service billing"}),
+	)
+	return root
+}
+
+func callBlocks(cmd *cobra.Command, call *adminCall, method string, body []byte) error {
+	var answer api.Blocks
+	return call.call(cmd, method, "blocks", body, &answer, func(w io.Writer, style tableStyle) error { return blocksTable(w, &answer, style) })
+}
+
+func blocksTable(out io.Writer, a *api.Blocks, style tableStyle) error {
+	if len(a.Blocks) == 0 {
+		_, err := fmt.Fprintln(out, "nothing is blocked")
+		return err
+	}
+	t := newTable(style.colour, "CALLER", "SERVICE", "UNTIL", "ORIGIN", ">REFUSED", "REASON")
+	for _, b := range a.Blocks {
+		until := "-"
+		if !b.Until.IsZero() {
+			until = b.Until.UTC().Format(time.RFC3339)
+		}
+		t.add(b.Caller, b.Service, until, string(b.Origin), strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
+	}
+	return t.writeTo(out)
+}

@@ -1,0 +1,138 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/wire"
+)
+
+// blocking is a handler of a service without workers: it refuses what is not blocked, too, with
+// another status.
+func blocking(t *testing.T, by *BlockList, file ...Block) *Handler {
+	return New(Config{
+		Self: "r1", Services: only{known(t, "echo")}, Epoch: time.Now(), Requests: Requests{Timeout: time.Minute, MaxAttempts: 1, MaxInFlight: 100, Blocks: file},
+		Blocked: by, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// refusesAsBlocked reports whether a request from an address is refused as blocked.
+func (h *Handler) refusesAsBlocked(from string) bool {
+	r := httptest.NewRequest("GET", "/", http.NoBody)
+	r.RemoteAddr = from + ":1"
+	r.Header.Set(wire.ServiceHeader, "echo")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code == http.StatusForbidden
+}
+
+func TestABlockEndsWithItsTimeAndThatOfTheFileBehindItStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		by := NewBlockList(reg)
+		begin := time.Now()
+		file := []Block{{Caller: "192.0.2.1", Service: "*", Until: begin.Add(time.Hour)}, {Caller: "192.0.2.3", Service: "echo"}}
+		h := blocking(t, by, file...)
+		add := func(caller string, last time.Duration) {
+			t.Helper()
+			if _, err := by.Add(Block{Caller: caller, Service: "*", Until: time.Now().Add(last)}, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("192.0.2.1", time.Minute)
+		add("192.0.2.2", time.Minute)
+		refused := func(want ...bool) {
+			t.Helper()
+			for i, blocked := range want {
+				if caller := fmt.Sprintf("192.0.2.%d", i+1); h.refusesAsBlocked(caller) != blocked {
+					t.Errorf("after %v: %s is blocked: %t", time.Since(begin), caller, !blocked)
+				}
+			}
+		}
+		refused(true, true, true, false)
+		time.Sleep(time.Minute - 1)
+		refused(true, true, true, false)
+		if n := logtest.Series(t, reg, "ringway_relay_blocks")[""]; n != 4 {
+			t.Errorf("%v blocks are in effect, want 4", n)
+		}
+		time.Sleep(1)
+		refused(true, false, true, false) // of the first now the block of the file
+		add("192.0.2.2", time.Minute)
+		refused(true, true, true, false)
+		add("192.0.2.2", 2*time.Minute) // again: the time begins again, and the count goes on
+		h = blocking(t, by, file[1])    // a reload
+		refused(false, true, true, false)
+		want := []api.Block{
+			{Caller: "192.0.2.2", Service: "*", Until: begin.Add(3 * time.Minute), Origin: api.BlockOfCommand, Refused: 2},
+			{Caller: "192.0.2.3", Service: "echo", Origin: api.BlockOfFile, Refused: 5},
+		}
+		if got := by.List(time.Now()); !slices.Equal(got, want) {
+			t.Errorf("in effect are %+v, want %+v", got, want)
+		}
+		if got, err := by.Remove("192.0.2.2", "*"); err != nil || got != want[0] {
+			t.Errorf("removed is %+v, %v", got, err)
+		}
+		refused(false, false, true, false)
+		for _, at := range [][2]string{{"192.0.2.2", "*"}, {"192.0.2.3", "echo"}} {
+			_, err := by.Remove(at[0], at[1])
+			if !errors.Is(err, ErrNoBlock) || strings.Contains(err.Error(), "the file of this relay has") != (at[1] == "echo") {
+				t.Errorf("removing %v: %v", at, err)
+			}
+		}
+	})
+}
+
+func TestBlocksOfCommandsAreBoundedAndThoseThatHaveEndedAreForgotten(t *testing.T) {
+	by, now := NewBlockList(nil), time.Now()
+	by.commands = make(map[[2]string]*heldBlock, maxBlocks)
+	for i := range maxBlocks {
+		b := Block{Caller: fmt.Sprint("caller ", i), Service: "*", Until: now.Add(time.Minute)}
+		by.commands[b.at()] = b.hold(api.BlockOfCommand, nil)
+	}
+	one := Block{Caller: "one more", Service: "*", Until: now.Add(time.Hour)}
+	if _, err := by.Add(one, now); err == nil || !strings.Contains(err.Error(), "10000 blocks of commands are in effect") {
+		t.Error(err)
+	}
+	if _, err := by.Add(Block{Caller: "caller 7", Service: "*", Until: now.Add(time.Minute)}, now); err != nil {
+		t.Errorf("one that is replaced: %v", err)
+	}
+	if _, err := by.Add(one, now.Add(time.Minute)); err != nil || len(by.commands) != 1 {
+		t.Errorf("a minute later: %v, and %d are left", err, len(by.commands))
+	}
+}
+
+func TestBlocksChangeWhileRequestsAreComparedWithThem(t *testing.T) {
+	by := NewBlockList(nil)
+	h := blocking(t, by)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 100 {
+				h.refusesAsBlocked("192.0.2.1")
+				_, _ = by.Add(Block{Caller: "192.0.2.1", Service: "*", Until: time.Now().Add(time.Hour)}, time.Now())
+				if i == 0 {
+					by.setFile([]Block{{Caller: "192.0.2.1", Service: "echo"}})
+				}
+				by.List(time.Now())
+				_, _ = by.Remove("192.0.2.1", "*")
+			}
+		})
+	}
+	wg.Wait()
+	if !h.refusesAsBlocked("192.0.2.1") {
+		t.Error("the block of the file is lost")
+	}
+}
