@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -182,8 +184,12 @@ func TestAGRPCCallBeyondALimitGetsResourceExhausted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK || resp.Header.Get("Grpc-Status") != "8" || resp.Header.Get("Retry-After") == "" {
+		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Grpc-Status") != "8" || after < 3000 || after > 3600 {
 			t.Errorf("%s: %s %v", r.id, resp.Status, resp.Header)
+		}
+		if resp.Header.Get("Ratelimit-Policy") != `"service";q=1;w=3600` || resp.Header.Get("Ratelimit") != fmt.Sprintf(`"service";r=0;t=%d`, after) {
+			t.Errorf("%s: %v", r.id, resp.Header)
 		}
 	}
 }

@@ -158,12 +158,12 @@ func (t *try) endCall(result *upstream.Result) bool {
 
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.
 func (t *try) answerRelayed() {
-	f := failure{Text: "the relay that serves this service could not carry the request", detail: t.at.target.Node + " says " + string(t.relayed), Code: t.relayed}
+	f := failure{Text: "the relay that serves this service could not carry the request", detail: t.at.target.Node + " says " + string(t.relayed), Code: t.relayed, again: t.again}
 	if f.Code == wire.CodeRateLimited {
-		f.Text, f.retryAfter = "more requests arrive than a limit of this service, its callers or its routes allows: send fewer", retryAfter
+		f.Text = "more requests arrive than a limit of this service, its callers or its routes allows: send fewer, and wait for the time in Retry-After"
 	}
 	if t.late(t.at.answered) {
-		f.Code = wire.CodeTimeout
+		f.Code, f.again = wire.CodeTimeout, nil
 	}
 	status, n := t.handler.writeFailure(t.w, t.r, f)
 	t.record.refused(&f, status, n)

@@ -47,6 +47,7 @@ type failure struct {
 	retryAfter time.Duration // Retry-After, rounded up; 0 means none
 	spared     bool          // the service was not asked, or is not the cause
 	rate       *rateLimit    // the one that is exceeded, nil without one
+	again      []wire.Field  // in place of both, of the relay that has refused
 }
 
 // details returns Text with the detail.
@@ -161,6 +162,9 @@ func callMessage(text string) string {
 
 // setRetryAfter sets the fields that say when the request may be tried again.
 func (f failure) setRetryAfter(h http.Header) {
+	for _, one := range f.again {
+		h.Set(one.Name, one.Value)
+	}
 	if f.retryAfter == 0 {
 		return
 	}

@@ -55,6 +55,7 @@ type try struct {
 	sentAgain    bool          // an endpoint has got it once more
 	spent        bool          // the budget paid for the next attempt
 	relayed      wire.Code     // of the answer of a relay to a call of gRPC, if that is the relay's own
+	again        []wire.Field  // of that answer: when the request may be sent again
 
 	at            attempt // the current one
 	exchange      upstream.Exchange
@@ -227,7 +228,7 @@ func (t *try) headArrived(r upstream.Result) bool {
 		return t.sessionBegan(r)
 	}
 	if t.hop && r.Failed != "" && isCall(t.r) {
-		t.relayed = wire.Code(r.Failed)
+		t.relayed, t.again = wire.Code(r.Failed), r.Again
 		return false // this relay answers in the form of gRPC
 	}
 	return true

@@ -92,6 +92,8 @@ type Result struct {
 	// Failed is the endpoint's value of wire.FailedHeader, empty if absent. The client never
 	// gets the field.
 	Failed string
+	// Again are the fields that say when the request may be sent again, of an answer with Failed.
+	Again []wire.Field
 	// Call reports whether the answer, over HTTP/2, is one of gRPC. CallStatus is the endpoint's
 	// grpc-status there, empty if absent.
 	Call       bool
@@ -145,6 +147,9 @@ func (x *Exchange) dropped(name string) bool {
 	}
 	return false
 }
+
+// againFields are the names of the fields of Result.Again.
+var againFields = []string{"Retry-After", "Ratelimit", "Ratelimit-Policy"}
 
 // keepsResponse reports whether the endpoint's response field may reach the client. The
 // caller has removed hop-by-hop fields.

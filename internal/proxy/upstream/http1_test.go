@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"reflect"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -370,7 +371,7 @@ func TestShedAnswersAreReported(t *testing.T) {
 		in.get(t, "/")
 		out := within(t, in.outcomes, "outcome")
 		out.res.Waited = 0 // for its connection
-		if out.err != nil || out.res != want {
+		if out.err != nil || !reflect.DeepEqual(out.res, want) {
 			t.Errorf("%q: %+v %v, want %+v", answer, out.res, out.err, want)
 		}
 	}

@@ -133,6 +133,9 @@ func (f *flight) respond() (reusable bool, _ *Fault) {
 	h := &f.head
 	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
 	f.res.Shed = shed(h.status, h.load, h.retryAfter)
+	if h.failed != "" {
+		f.res.Again = h.again(f.in[f.from : f.from+h.size])
+	}
 	if h.status == http.StatusSwitchingProtocols {
 		return false, f.switchProtocols()
 	}

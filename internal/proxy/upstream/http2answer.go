@@ -68,6 +68,13 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 		return s.switchProtocols(head)
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
+	if s.res.Failed != "" {
+		for _, f := range head.Fields {
+			if name := http2.CanonicalName(f.Name); slices.Contains(againFields, name) {
+				s.res.Again = append(s.res.Again, wire.Field{Name: name, Value: f.Value})
+			}
+		}
+	}
 	if s.x.Sidecar && s.res.Failed != "" {
 		s.closeUnread()
 		return s.fail(StageService, errBroken).fromSidecar(s.res.Failed)

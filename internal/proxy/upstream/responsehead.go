@@ -156,6 +156,18 @@ func (h *responseHead) informational() bool {
 	return h.status < 200 && h.status != http.StatusSwitchingProtocols
 }
 
+// again returns the fields of Result.Again. buf is the input of parse.
+func (h *responseHead) again(buf []byte) (fields []wire.Field) {
+	for _, f := range h.fields {
+		for _, name := range againFields {
+			if http1.EqualFold(buf[f.Name:f.NameEnd], name) {
+				fields = append(fields, wire.Field{Name: name, Value: string(buf[f.Value:f.ValueEnd])})
+			}
+		}
+	}
+	return fields
+}
+
 func (h *responseHead) parseStatusLine(line []byte) error {
 	const prefix = "HTTP/1."
 	if len(line) < len("HTTP/1.1 200") || string(line[:len(prefix)]) != prefix {
