@@ -3,12 +3,20 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/ringway/ringway/internal/api"
 )
@@ -58,5 +66,63 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
 		await(t, "requests pass without the limit", func() bool { return ask(r).status == http.StatusOK })
+	}
+}
+
+// TestCallsOfGRPCAreRefusedByLimitsAndBlocksAtBothRelays has a service that one relay serves and the
+// other forwards to it.
+func TestCallsOfGRPCAreRefusedByLimitsAndBlocksAtBothRelays(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "relays.yaml")
+	if err := os.WriteFile(file, []byte("rate-limits: [{service: "+rpc+", rate: 1/h, burst: 1}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Plain: true, RelayArgs: append(servedBy("r1", 2, rpc), "--config", file),
+		Services: func(int) []string { return []string{rpc + ";protocol=h2c"} }})
+	serving, others := f.roles(t, rpc, 1)
+	call := func(r *relay) (codes.Code, metadata.MD) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), strings.ToLower(serviceHeader), rpc), patience)
+		defer cancel()
+		conn, err := grpc.NewClient("passthrough:///"+r.Ingress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		var header, trailer metadata.MD
+		_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
+		return status.Code(err), metadata.Join(header, trailer)
+	}
+	if code, _ := call(others[0]); code != codes.OK {
+		t.Fatalf("the first call: %v", code)
+	}
+	for _, r := range []*relay{serving, others[0]} {
+		code, said := call(r)
+		after := strings.Join(said.Get("retry-after"), "")
+		if code != codes.ResourceExhausted || len(after) != 4 || strings.Join(said.Get("ratelimit"), "") != `"service";r=0;t=`+after {
+			t.Errorf("%s: %v %v", r.ID, code, said)
+		}
+	}
+	for _, r := range []*relay{serving, others[0]} {
+		block := func(args ...string) string {
+			t.Helper()
+			done := ringway(t, append([]string{"block"}, append(args, "--admin-addr", r.Admin)...)...)
+			if done.Code != 0 {
+				t.Errorf("%v", done)
+			}
+			return done.Stdout
+		}
+		block("add", "--caller", "127.0.0.1", "--service", rpc, "--for", "1m")
+		r.Signal(t, syscall.SIGHUP)
+		if code, _ := call(r); code != codes.PermissionDenied {
+			t.Errorf("%s: a blocked caller gets %v", r.ID, code)
+		}
+		if list := block("list", "-o", "json"); !strings.Contains(list, `"refused": 1`) {
+			t.Errorf("%s: %s", r.ID, list)
+		}
+		block("remove", "--caller", "127.0.0.1", "--service", rpc)
+		if code, _ := call(r); code != codes.ResourceExhausted {
+			t.Errorf("%s: without the block: %v", r.ID, code)
+		}
 	}
 }
