@@ -14,15 +14,23 @@ type Rate struct {
 	// Requests are allowed in each Per.
 	Requests int
 	Per      time.Duration
-	// Burst is how many may come together. Default 0: those of DefaultBurst. At least one may at each
-	// relay, or a relay with a small share would let none pass.
+	// Burst is how many may come together. Default 0: those of DefaultBurst, or LeastBurst at each relay.
+	// At least one may at each relay, or a relay with a small share would let none pass.
 	Burst int
 }
 
-// DefaultBurst is the time of whose requests a burst may consist. A longer one would let more pass in
-// ten seconds than the rate; with a shorter one, requests that arrive by chance would be refused
-// although fewer arrive than the rate allows.
-const DefaultBurst = 500 * time.Millisecond
+const (
+	// DefaultBurst is the time of whose requests a burst may consist. A longer one would let more pass
+	// in ten seconds than the rate; with a shorter one, requests that arrive by chance would be refused
+	// although fewer arrive than the rate allows.
+	DefaultBurst = 500 * time.Millisecond
+	// LeastBurst is how many requests may come together at a relay where DefaultBurst has fewer: of
+	// requests that arrive by chance, as many as the rate allows, a bucket of n refuses about 1/2n.
+	// They are at most those of the unit of the rate and of longestBurst: otherwise many relays would
+	// let the requests of minutes pass together.
+	LeastBurst   = 5
+	longestBurst = LeastBurst * time.Second
+)
 
 // maxRequests is the greatest number in a Rate.
 const maxRequests = 1_000_000_000
@@ -70,11 +78,11 @@ const maxInterval = 24 * time.Hour
 // For returns the part of a relay with this share of the requests, between 0 and 1.
 func (r Rate) For(share float64) Part {
 	interval := float64(r.Per) / float64(r.Requests)
-	depth := float64(DefaultBurst)
-	if r.Burst > 0 { // the burst and the rate of this relay are the same part of those of the fleet
-		depth = float64(r.Burst) * interval
-	}
 	own := math.Min(interval/share, float64(maxInterval))
+	depth := float64(r.Burst) * interval // the burst and the rate of this relay are the same part of those of the fleet
+	if r.Burst == 0 {
+		depth = math.Max(float64(DefaultBurst), math.Min(LeastBurst*own, float64(max(r.Per, longestBurst))))
+	}
 	return Part{interval: time.Duration(math.Max(own, 1)), depth: time.Duration(math.Max(own, depth))}
 }
 

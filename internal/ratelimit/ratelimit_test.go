@@ -51,7 +51,10 @@ func TestABurstPassesOnceAndThenTheRate(t *testing.T) {
 		{"100/s", 200, 1, 200, 1200, 10 * time.Millisecond},
 		{"100/s", 200, 0.25, 50, 300, 40 * time.Millisecond},
 		{"100/s", 1, 1, 1, 1001, 10 * time.Millisecond},
-		{"10/m", 0, 1, 1, 2, 6 * time.Second}, // at least one
+		{"10/m", 1, 1, 1, 2, 6 * time.Second}, // at least one
+		{"1/s", 0, 1, 5, 15, time.Second},     // at least five without a burst
+		{"2/m", 0, 0.5, 1, 1, time.Minute},    // but not more than all relays in a minute
+		{"4/s", 0, 0.05, 1, 3, 5 * time.Second},
 		{"10/m", 10, 0.5, 5, 5, 12 * time.Second},
 	} {
 		rate, err := Parse(c.rate)

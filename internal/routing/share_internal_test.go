@@ -16,7 +16,7 @@ type limitedFleet struct {
 	*demandFleet
 	plan    *affinity.Plan
 	buckets []ratelimit.Bucket
-	absent  map[string]bool // for every relay
+	split   int // so many relays, and the others, see only each other; 0: all see all
 	arrives float64
 	passes  float64
 }
@@ -58,7 +58,11 @@ func (f *limitedFleet) share(relay int) float64 {
 			traffic[id] = f.stated[i]
 		}
 	}
-	r := &Route{Plan: f.plan, traffic: traffic, absentRelays: f.absent}
+	absent := map[string]bool{}
+	for i, id := range f.plan.Affine() {
+		absent[id] = f.split > 0 && (i < f.split) != (relay < f.split)
+	}
+	r := &Route{Plan: f.plan, traffic: traffic, absentRelays: absent}
 	return r.shareOf(f.plan.Affine()[relay])
 }
 
@@ -102,6 +106,51 @@ func TestRelaysTogetherLetPassWhatALimitAllowsOverTenSeconds(t *testing.T) {
 					t.Errorf("%d relays, %s, %v of the limit: %.3f of what could pass has passed in ten seconds", relays, name, load, worst)
 				}
 			}
+		}
+	}
+}
+
+// A bucket that holds one request refuses a third of those that arrive by chance at half of its rate,
+// and half of them at all of it.
+func TestALimitOfFewRequestsPerRelayLetsPassThoseThatArriveByChance(t *testing.T) {
+	for _, perRelay := range []float64{1, 3} {
+		for _, relays := range []int{3, 10, 30} {
+			limit := ratelimit.Rate{Requests: int(perRelay) * relays, Per: time.Second}
+			for load, want := range map[float64]float64{0.5: 0.98, 0.8: 0.94, 1: 0.87, 2: 0.97, 5: 0.98} {
+				f := newLimitedFleet(t, relays, limit)
+				rate := func(int) float64 { return load * perRelay }
+				f.pass(10*time.Minute, rate)
+				part := f.passes / min(f.arrives, 600*limit.PerSecond())
+				most := 0.0 // of the limit in ten seconds
+				for range 30 {
+					f.arrives, f.passes = 0, 0
+					f.pass(10*time.Second, rate)
+					most = max(most, f.passes/(10*limit.PerSecond()))
+				}
+				t.Logf("%v/s at each of %2d relays, %.1f of the limit: %.3f passes, at most %.2f of the limit in ten seconds", perRelay, relays, load, part, most)
+				if part < want || part > 1.02 || most > 1+ratelimit.LeastBurst/(10*perRelay) {
+					t.Errorf("%v/s at each of %d relays, %v of the limit: %.3f passes, want %v; at most %.2f of the limit in ten seconds", perRelay, relays, load, part, want, most)
+				}
+			}
+		}
+	}
+}
+
+func TestEachSideOfASplitLetsTheWholeRatePassAndBothTogetherAfterIt(t *testing.T) {
+	const relays = 10
+	limit := ratelimit.Rate{Requests: 300, Per: time.Second}
+	f := newLimitedFleet(t, relays, limit)
+	rate := func(int) float64 { return 5 * 30 }
+	for _, c := range []struct {
+		split int
+		want  float64
+	}{{0, 1}, {4, 2}, {1, 1.5}, {0, 1}} { // at one relay alone arrives half of the limit
+		f.split = c.split
+		f.pass(5*time.Second, rate) // the bursts of the larger shares
+		f.arrives, f.passes = 0, 0
+		f.pass(10*time.Second, rate)
+		if part := f.passes / (10 * limit.PerSecond()); math.Abs(part-c.want) > 0.05*c.want {
+			t.Errorf("%d of %d relays see only each other: %.2f of the limit passes, want %v", c.split, relays, part, c.want)
 		}
 	}
 }

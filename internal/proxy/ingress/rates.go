@@ -143,7 +143,7 @@ func parseRate(text string, burst int) (ratelimit.Rate, error) {
 	case err != nil:
 		return ratelimit.Rate{}, err
 	case burst < 0 || burst > maxRateBurst:
-		return ratelimit.Rate{}, fmt.Errorf("burst %d: want 1 to %d requests, or none for half a second of the rate", burst, maxRateBurst)
+		return ratelimit.Rate{}, fmt.Errorf("burst %d: want 1 to %d requests, or none for half a second of the rate or five at each relay", burst, maxRateBurst)
 	}
 	rate.Burst = burst
 	return rate, nil
