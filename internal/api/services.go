@@ -278,10 +278,33 @@ type Explanation struct {
 	Plan *ExplainedPlan `json:"plan,omitempty"`
 	// Worker is set if the request names a worker.
 	Worker *ExplainedWorker `json:"worker,omitempty"`
+	// Demand is how many requests per second arrive at this relay, averaged over half a minute; absent
+	// if it forwards. RateLimits apply to them, and Blocks refuse those of all callers.
+	Demand     float64     `json:"demand_per_second,omitempty"`
+	RateLimits []RateLimit `json:"rate_limits,omitempty"`
+	Blocks     []Block     `json:"blocks,omitempty"`
 	// Refused are the workers whose offers this relay does not use, with the reason.
 	Refused map[string]string `json:"refused,omitempty"`
 	// Drawing shows the rings in which this relay has a part; empty if it forwards.
 	Drawing string `json:"drawing,omitempty"`
+}
+
+// RateLimit is a limit on requests per second that applies to a service.
+type RateLimit struct {
+	// Of is what it counts: service, caller or route. Subject is which caller, * for each, or route.
+	Of      string `json:"of"`
+	Subject string `json:"subject,omitempty"`
+	// Rate is what all relays together let pass, and Burst how many may come together; absent for the
+	// default.
+	Rate  string `json:"rate"`
+	Burst int    `json:"burst,omitempty"`
+	// Share is the part of this relay, and PerSecond what it lets pass. Both are 0 if it forwards: the
+	// relays that it forwards to count.
+	Share     float64 `json:"share"`
+	PerSecond float64 `json:"per_second"`
+	// Refused counts the requests that this relay has refused: of this service for one that counts the
+	// service, otherwise of all services.
+	Refused uint64 `json:"refused"`
 }
 
 // ExplainedPlan holds the basis of a plan.

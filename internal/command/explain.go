@@ -62,6 +62,15 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 		row("session", "%s", sessionText(a.SessionCookie))
 	}
 	row("policy", "%s", policyText(a.Policy))
+	for _, b := range a.Blocks {
+		row("blocked", "%s", blockText(&b))
+	}
+	if len(a.RateLimits) > 0 && a.Demand > 0 {
+		row("arrives", "%.3g/s", a.Demand)
+	}
+	for _, l := range a.RateLimits {
+		row("limit", "%s", limitText(&l))
+	}
 	if p := a.Plan; p != nil {
 		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
 		row("ratio", "%.4g, of %d workers and %d relays", p.Ratio, p.Workers, p.Relays)
@@ -118,6 +127,34 @@ func policyText(fields []api.PolicyField) string {
 		texts[i] = fmt.Sprintf("%s %s (%s)", f.Key, cmp.Or(f.Value, "none"), originText[f.Origin])
 	}
 	return strings.Join(texts, ", ")
+}
+
+// blockText describes a block of all callers.
+func blockText(b *api.Block) string {
+	text := fmt.Sprintf("for all callers, by %s", b.Origin)
+	if !b.Until.IsZero() {
+		text += ", until " + b.Until.UTC().Format(time.RFC3339)
+	}
+	if b.Reason != "" {
+		text += ", " + b.Reason
+	}
+	return fmt.Sprintf("%s; %d refused", text, b.Refused)
+}
+
+// limitText describes a limit on requests per second.
+func limitText(l *api.RateLimit) string {
+	text := l.Of
+	if l.Subject != "" {
+		text += " " + l.Subject
+	}
+	text += ": " + l.Rate
+	if l.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Share == 0 {
+		return text + "; the relays that serve it count"
+	}
+	return fmt.Sprintf("%s; %.3g %% at this relay, %.3g/s; %d refused", text, 100*l.Share, l.PerSecond, l.Refused)
 }
 
 // sessionText describes the session cookie of a service.

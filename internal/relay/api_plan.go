@@ -185,6 +185,12 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
 	refused := refused(s, r.refusedByRules())
 	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s), Refused: refused}
+	a.Demand, a.RateLimits = s.Demand(), r.Rates.Of(s, &r.tuned.Load().Requests, routeText)
+	for _, b := range r.blocks.List(time.Now()) {
+		if b.Service == s.Name && b.Caller == "*" {
+			a.Blocks = append(a.Blocks, b)
+		}
+	}
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = r.explainPlan(route)

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/settings"
@@ -50,7 +52,11 @@ func TestEachRelayLetsItsShareOfALimitPass(t *testing.T) {
 		if n != 2 || !strings.Contains(body, `"code":"rate_limited"`) {
 			t.Errorf("%d pass, then %s; want 2, half of the burst", n, body)
 		}
-		for field, want := range map[string]string{"Retry-After": "7200", "Ratelimit-Policy": `"service";q=1;w=3600`, "Ratelimit": `"service";r=0;t=7200`} {
+		after, _ := strconv.Atoi(refusal.Header.Get("Retry-After")) // from the first request on
+		if after < 7000 || after > 7200 {
+			t.Errorf("Retry-After is %d s, want two hours less the time since the first request", after)
+		}
+		for field, want := range map[string]string{"Ratelimit-Policy": `"service";q=1;w=3600`, "Ratelimit": fmt.Sprintf(`"service";r=0;t=%d`, after)} {
 			if got := refusal.Header.Get(field); got != want {
 				t.Errorf("%s is %q, want %q", field, got, want)
 			}
@@ -63,6 +69,13 @@ func TestEachRelayLetsItsShareOfALimitPass(t *testing.T) {
 		}
 	}
 	r := relays[0]
+	var x api.Explanation
+	if status, _ := r.api(t, "/api/v1/services/echo/explain", &x); status != http.StatusOK {
+		t.Fatalf("explain: %d", status)
+	}
+	if want := []api.RateLimit{{Of: "service", Rate: "1/h", Burst: 4, Share: 0.5, PerSecond: 0.5 / 3600, Refused: 1}}; !slices.Equal(x.RateLimits, want) {
+		t.Errorf("explain has %+v, want %+v", x.RateLimits, want)
+	}
 	requests := *r.tuned.Load()
 	r.tune(requests) // as a reload does
 	if n, _, _ := r.passes(t, "Ringway-Service: echo"); n != 0 {

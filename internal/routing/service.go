@@ -3,6 +3,7 @@ package routing
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type Service struct {
 	// that this limit has refused, which are a part of the demand.
 	Rate    ratelimit.Bucket
 	Limited atomic.Uint64
+
+	demand atomic.Uint64 // see Demand, as bits of a float64
 
 	gone   atomic.Bool
 	route  atomic.Pointer[Route]
@@ -128,6 +131,10 @@ func (s *Service) Retire() {
 	s.gone.Store(true)
 	s.changed.fire()
 }
+
+// Demand returns the requests per second that arrive at this relay for the service, those refused by
+// its limit included, averaged over routing.Config.TrafficMemory; 0 if this relay does not serve it.
+func (s *Service) Demand() float64 { return math.Float64frombits(s.demand.Load()) }
 
 // Route returns the newest route, never nil.
 func (s *Service) Route() *Route { return s.route.Load() }

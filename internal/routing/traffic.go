@@ -2,6 +2,7 @@ package routing
 
 import (
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -225,6 +226,7 @@ func (r *Router) stateTraffic(now time.Time) {
 	for name, s := range *r.services.Load() {
 		route := s.Route()
 		if route.Plan == nil || !route.Affine() {
+			s.demand.Store(0)
 			continue
 		}
 		own := served{service: name, sent: s.Endpoints.Sent() + s.Limited.Load(), index: route.Index}
@@ -239,6 +241,11 @@ func (r *Router) stateTraffic(now time.Time) {
 	}
 	before := r.traffic.own.stated
 	statement, changed := r.traffic.own.update(now, services)
+	for name, c := range r.traffic.own.services {
+		if s, known := r.Service(name); known {
+			s.demand.Store(math.Float64bits(c.rate()))
+		}
+	}
 	if changed {
 		r.cfg.StateTraffic(slices.Clone(statement))
 		r.logTraffic(before, statement)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,15 +49,21 @@ type Rates struct {
 	refused   *prometheus.CounterVec
 	untracked prometheus.Counter
 
-	mu      sync.Mutex
-	buckets map[string]*ratelimit.Bucket // of limits, by what they count
+	mu     sync.Mutex
+	states map[string]*rateState // of limits, by what they count
+}
+
+// rateState is what a reload keeps of a limit.
+type rateState struct {
+	bucket  ratelimit.Bucket // of a route, or of the callers that have none of their own
+	refused atomic.Uint64
 }
 
 // NewRates returns the state of a relay.
 func NewRates(reg prometheus.Registerer) *Rates {
 	f := metric.With(reg)
 	r := &Rates{
-		callers: ratelimit.NewCallers(), buckets: map[string]*ratelimit.Bucket{},
+		callers: ratelimit.NewCallers(), states: map[string]*rateState{},
 		refused:   f.CounterVec("ringway_relay_rate_limited_requests_total", "Requests refused because more arrived per second than a limit allows, by what the limit counts: caller, route (rate of routes) or service (rate-limits).", "limit"),
 		untracked: f.Counter("ringway_relay_rate_limit_untracked_total", "Requests of callers that shared one bucket, because 65,536 pairs of caller and service had buckets of their own."),
 	}
@@ -65,23 +72,23 @@ func NewRates(reg prometheus.Registerer) *Rates {
 	return r
 }
 
-// bucket returns that of a limit, the same after a reload.
-func (r *Rates) bucket(key string) *ratelimit.Bucket {
+// state returns that of a limit, the same after a reload.
+func (r *Rates) state(key string) *rateState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := r.buckets[key]
-	if b == nil {
-		b = new(ratelimit.Bucket)
-		r.buckets[key] = b
+	s := r.states[key]
+	if s == nil {
+		s = new(rateState)
+		r.states[key] = s
 	}
-	return b
+	return s
 }
 
 // rateLimit is a limit in the form in which requests are compared with it.
 type rateLimit struct {
 	ratelimit.Rate
-	bucket  *ratelimit.Bucket // of a route, or of the callers that have none of their own
-	of      string            // what it counts
+	*rateState
+	of      string // what it counts
 	counter prometheus.Counter
 }
 
@@ -100,22 +107,19 @@ type rateLimits struct {
 func newRateLimits(requests *Requests, of *Rates) *rateLimits {
 	l := &rateLimits{of: of, limits: map[[2]string]*rateLimit{}, perRoute: map[int]*rateLimit{}}
 	add := func(kind, key string, rate ratelimit.Rate) *rateLimit {
-		return &rateLimit{Rate: rate, bucket: of.bucket(kind + " " + key), of: kind, counter: of.refused.WithLabelValues(kind)}
+		return &rateLimit{Rate: rate, rateState: of.state(key), of: kind, counter: of.refused.WithLabelValues(kind)}
 	}
 	for _, one := range requests.RateLimits {
 		rate, err := one.rate()
 		if err != nil {
 			continue
 		}
-		kind := RateOfService
-		if one.Caller != "" {
-			kind, l.callers = RateOfCaller, true
-		}
-		l.limits[[2]string{one.Caller, one.Service}] = add(kind, one.Caller+" "+one.Service, rate)
+		l.callers = l.callers || one.Caller != ""
+		l.limits[[2]string{one.Caller, one.Service}] = add(one.of(), one.key(), rate)
 	}
 	for i, route := range requests.Routes {
 		if rate, err := route.rate(); err == nil && rate.Requests > 0 {
-			l.perRoute[i] = add(RateOfRoute, fmt.Sprintf("%q %q %v %s", route.Host, route.PathPrefix, route.Headers, route.Service), rate)
+			l.perRoute[i] = add(RateOfRoute, route.rateKey(), rate)
 		}
 	}
 	if len(l.perRoute) > 0 {
@@ -125,6 +129,21 @@ func newRateLimits(requests *Requests, of *Rates) *rateLimits {
 		return nil
 	}
 	return l
+}
+
+// of returns what the limit counts.
+func (l RateLimit) of() string {
+	if l.Caller == "" {
+		return RateOfService
+	}
+	return RateOfCaller
+}
+
+// key is that of the state of the limit.
+func (l RateLimit) key() string { return l.of() + " " + l.Caller + " " + l.Service }
+
+func (r Route) rateKey() string {
+	return fmt.Sprintf("%s %q %q %v %s", RateOfRoute, r.Host, r.PathPrefix, r.Headers, r.Service)
 }
 
 func (l RateLimit) rate() (ratelimit.Rate, error) { return parseRate(l.Rate, l.Burst) }
@@ -237,7 +256,7 @@ func (t *try) withinRates() bool {
 	}
 	all[0].limit, all[0].bucket = limits.callerBucket(t)
 	if limit := limits.ofRoute(t); limit != nil {
-		all[1].limit, all[1].bucket = limit, limit.bucket
+		all[1].limit, all[1].bucket = limit, &limit.bucket
 	}
 	all[2].limit, all[2].bucket = limits.ofService(t.service.Name), &t.service.Rate
 	for i, one := range all {
@@ -277,7 +296,7 @@ func (l *rateLimits) callerBucket(t *try) (*rateLimit, *ratelimit.Bucket) {
 		return limit, b
 	}
 	l.of.untracked.Inc()
-	return limit, limit.bucket
+	return limit, &limit.bucket
 }
 
 // countedCaller returns the caller that the request counts for, empty if none is known. The relay
@@ -300,6 +319,7 @@ func (t *try) exceedsRate(limit *rateLimit, wait time.Duration) {
 		t.service.Limited.Add(1)
 	}
 	limit.counter.Inc()
+	limit.refused.Add(1)
 	share := t.route.Share()
 	f := failure{
 		Text: fmt.Sprintf("more requests of this %s arrive than its limit of %s allows: send fewer, and wait for the time in Retry-After", limit.of, limit.Rate),
