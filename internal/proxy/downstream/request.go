@@ -85,7 +85,12 @@ func (c *conn) parse(n int) *fault {
 		if err := h.note(line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]); err != nil {
 			return badRequest(err)
 		}
-		c.addField(http.CanonicalHeaderKey(line[f.Name:f.NameEnd]), line[f.Value:f.ValueEnd])
+		spelled := line[f.Name:f.NameEnd]
+		name := http.CanonicalHeaderKey(spelled)
+		if name != spelled && len(c.spelled) < maxSpelled {
+			c.spelled = append(c.spelled, spelledField{name, spelled})
+		}
+		c.addField(name, line[f.Value:f.ValueEnd])
 		rest = rest[end+1:]
 	}
 	if f := c.host(); f != nil {
@@ -107,10 +112,18 @@ type requestState struct {
 	context *requestContext // of blank and req
 	header  http.Header
 	values  []string // of header
+	spelled []spelledField
 
 	// The head of the request before, as strings that can be used again.
 	line, fields string
 }
+
+// spelledField is a field of the request that the client has not written with its canonical name.
+type spelledField struct{ name, spelled string }
+
+// maxSpelled bounds them, because each field that is sent is compared with all. Further ones are sent
+// with their canonical names.
+const maxSpelled = 64
 
 // fieldsOfMap is for how many fields a map of a header has room at first. A map that should
 // have room for more gets twice the memory.
@@ -131,7 +144,7 @@ func (s *requestState) newContext() {
 func (s *requestState) renew() *http.Request {
 	*s.req = *s.blank // handlers may have set any field, as ParseForm does
 	clear(s.header)
-	s.values = s.values[:0]
+	s.values, s.spelled = s.values[:0], s.spelled[:0]
 	return s.req
 }
 

@@ -99,11 +99,11 @@ func (w *response) takeBuffer() {
 
 func (w *response) Header() http.Header { return w.header }
 
-// CopyField adds a field with a canonical name to the head of the final answer, in front of
-// those of Header. A handler that passes an answer on needs no strings of its fields. If
+// CopyField adds a field to the head of the final answer, in front of those of Header, by its
+// canonical name and as it is spelled: some clients compare names with their case. A handler that passes an answer on needs no strings of its fields. If
 // CopyField returns false, the field must be added to Header: it concerns the connection, has
 // other values there, or is not valid.
-func (w *response) CopyField(name, value []byte) bool {
+func (w *response) CopyField(name, spelled, value []byte) bool {
 	if _, set := w.header[string(name)]; set || w.status != 0 || !http1.ValidToken(name) || !http1.ValidValue(value) {
 		return false
 	}
@@ -120,11 +120,21 @@ func (w *response) CopyField(name, value []byte) bool {
 	case "Date":
 		w.dated = true
 	}
-	w.copied = append(w.copied, name...)
+	w.copied = append(w.copied, spelled...)
 	w.copied = append(w.copied, ": "...)
 	w.copied = append(w.copied, value...)
 	w.copied = append(w.copied, "\r\n"...)
 	return true
+}
+
+// SpelledField returns the canonical name of a field of the request as the client has written it.
+func (w *response) SpelledField(name string) string {
+	for _, f := range w.c.spelled {
+		if f.name == name {
+			return f.spelled
+		}
+	}
+	return name
 }
 
 // WriteHeader begins the answer, or sends an informational one.

@@ -90,7 +90,7 @@ func (p *pieces) Close() error { return nil }
 func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (message []byte, b *clientBody, err error) {
 	t.Helper()
 	x := &Exchange{Drop: dropReserved}
-	message, err = requestHead(nil, in, x, "", in.ContentLength)
+	message, err = requestHead(nil, in, x, "", in.ContentLength, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
@@ -183,4 +184,75 @@ func describedBy(t *testing.T, addr, method string, http2 bool) []string {
 		t.Fatal(err)
 	}
 	return []string{resp.Status, fmt.Sprint(resp.Header), fmt.Sprint(resp.ContentLength > 0), string(body), fmt.Sprint(resp.Trailer)}
+}
+
+// Some services and clients compare names with their case, although they must not (RFC 9110 §5.1).
+func TestNamesOfFieldsKeepTheirCaseBetweenSidesOfHTTP1(t *testing.T) {
+	many := ""
+	for i := range 100 {
+		many += fmt.Sprintf("x-MANY-%d: 1\r\n", i)
+	}
+	heads := make(chan string, 1)
+	answer := "HTTP/1.1 200 OK\r\ndate: Mon, 02 Jan 2006 15:04:05 GMT\r\nETAG: x\r\nx-powered-BY: a\r\nX-powered-by: b\r\ncontent-length: 0\r\nconnection: x-hop\r\nx-hop: 1\r\nringway-LOAD: 1\r\n\r\n"
+	pool := newPool(t, upstream.Config{Address: rawEndpoint(t, func(_ int, conn *rawConn) {
+		for {
+			head := ""
+			for !strings.HasSuffix(head, "\r\n\r\n") {
+				line, err := conn.br.ReadString('\n')
+				if err != nil {
+					return
+				}
+				head += line
+			}
+			heads <- head
+			conn.say(answer)
+		}
+	})})
+	x := upstream.Exchange{Header: []wire.Field{{Name: "X-Set", Value: "relay"}}, Drop: func(name string) bool { return name == "X-Secret" }}
+	addr := startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := pool.Carry(w, r, &x); err != nil {
+			t.Error(err)
+		}
+	})}))
+	client, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	br := bufio.NewReader(client)
+	for _, c := range []struct {
+		fields string
+		want   []string // sent to the endpoint
+		not    []string
+	}{
+		{"soapACTION: a\r\nx-b: 1\r\nX-B: 2\r\nX-Set: evil\r\nx-SET: evil\r\nx-secret: 1\r\nCONNECTION: x-hop\r\nX-hop: 1\r\n", []string{"soapACTION: a", "x-b: 1", "x-b: 2", "X-Set: relay"}, []string{"evil", "ecret", "hop"}},
+		{"Soapaction: a\r\nX-B: 3\r\n", []string{"Soapaction: a", "X-B: 3"}, []string{"soapACTION", "x-b"}},
+		{many, []string{"x-MANY-0: 1", "x-MANY-63: 1", "X-Many-64: 1", "X-Many-99: 1"}, nil},
+	} {
+		if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: a\r\n"+c.fields+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		head := within(t, heads, "request")
+		for _, line := range c.want {
+			if !strings.Contains(head, "\r\n"+line+"\r\n") {
+				t.Errorf("the endpoint lacks %q in\n%s", line, head)
+			}
+		}
+		for _, part := range c.not {
+			if strings.Contains(head, part) {
+				t.Errorf("the endpoint gets %q in\n%s", part, head)
+			}
+		}
+		got := ""
+		for !strings.HasSuffix(got, "\r\n\r\n") {
+			line, err := br.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += line
+		}
+		if want := "HTTP/1.1 200 OK\r\ndate: Mon, 02 Jan 2006 15:04:05 GMT\r\nETAG: x\r\nx-powered-BY: a\r\nX-powered-by: b\r\nContent-Length: 0\r\n\r\n"; got != want {
+			t.Errorf("the client gets\n%s\nwant\n%s", got, want)
+		}
+	}
 }

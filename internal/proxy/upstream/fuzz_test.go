@@ -192,7 +192,7 @@ type copying struct {
 
 func (c copying) Header() http.Header { return c.header }
 
-func (c copying) CopyField(name, value []byte) bool {
+func (c copying) CopyField(name, _, value []byte) bool {
 	if string(name) == "Connection" {
 		return false
 	}
@@ -239,7 +239,7 @@ func FuzzRequestHead(f *testing.F) {
 			length = in.ContentLength
 		}
 		upgrade := upgradeOf(in)
-		message, err := requestHead(nil, in, &x, upgrade, length)
+		message, err := requestHead(nil, in, &x, upgrade, length, nil)
 		if err != nil {
 			return
 		}

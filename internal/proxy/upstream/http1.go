@@ -228,7 +228,8 @@ func (f *flight) send() *Fault {
 	}
 	var err error
 	f.takeOut()
-	if f.out, err = requestHead(f.out, r, f.x, f.upgrade, length); err != nil {
+	spell, _ := f.w.(fieldSpeller)
+	if f.out, err = requestHead(f.out, r, f.x, f.upgrade, length, spell); err != nil {
 		return f.fail(StageClient, err)
 	}
 	expect := length != 0 && expectsContinue(r)

@@ -170,8 +170,14 @@ func (b *headWriter) field(name, value string) {
 	b.lines++
 }
 
-// requestHead appends the head of the upstream request to buf.
-func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, length int64) ([]byte, error) {
+// fieldSpeller is an http.ResponseWriter that knows how the client has written the names of its fields,
+// as the one of package downstream for HTTP/1.1 does.
+type fieldSpeller interface {
+	SpelledField(name string) string
+}
+
+// requestHead appends the head of the upstream request to buf. Spell may be nil.
+func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, length int64, spell fieldSpeller) ([]byte, error) {
 	uri, err := target(r)
 	if err != nil {
 		return buf, err
@@ -190,6 +196,9 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 	for name, values := range r.Header {
 		if !pass.sends(name) {
 			continue
+		}
+		if spell != nil {
+			name = spell.SpelledField(name)
 		}
 		for _, v := range values {
 			b.field(name, v)

@@ -31,6 +31,7 @@ type responseHead struct {
 	load          int
 	size          int // bytes of the head, including the empty line
 	fields        []http1.Field
+	spelled       []byte // the name that pass passes, as the endpoint has written it
 }
 
 var (
@@ -41,7 +42,7 @@ var (
 // net/http: line ends are CR LF, no folding, no blank before the colon, no empty name,
 // only one framing, no coding except chunked.
 func (h *responseHead) parse(buf []byte) error {
-	*h = responseHead{contentLength: noLength, load: -1, size: len(buf), fields: h.fields[:0]}
+	*h = responseHead{contentLength: noLength, load: -1, size: len(buf), fields: h.fields[:0], spelled: h.spelled[:0]}
 	eol := bytes.IndexByte(buf, '\r')
 	if err := h.parseStatusLine(buf[:eol]); err != nil {
 		return err
@@ -228,9 +229,10 @@ func (h *responseHead) markNamed(buf []byte) {
 // fieldCopier is an http.ResponseWriter that copies fields of an answer into its own head, as
 // the one of package downstream for HTTP/1.1 does.
 type fieldCopier interface {
-	// CopyField adds a field with a canonical name to the head of the final answer. It keeps
-	// neither name nor value. If it returns false, the field must be added to Header.
-	CopyField(name, value []byte) bool
+	// CopyField adds a field to the head of the final answer, by its canonical name and as the
+	// endpoint has spelled that. It keeps none of them. If it returns false, the field must be
+	// added to Header.
+	CopyField(name, spelled, value []byte) bool
 }
 
 // pass gives the end-to-end fields to w. buf is the input of parse, and its names become
@@ -242,8 +244,9 @@ func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) bool
 		left := h.fields[:0]
 		for _, f := range h.fields {
 			name := buf[f.Name:f.NameEnd]
+			h.spelled = append(h.spelled[:0], name...)
 			canonicalize(name)
-			if !f.Hop && keepsResponse(x, name) && !c.CopyField(name, buf[f.Value:f.ValueEnd]) {
+			if !f.Hop && keepsResponse(x, name) && !c.CopyField(name, h.spelled, buf[f.Value:f.ValueEnd]) {
 				left = append(left, f)
 			}
 		}
