@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
@@ -328,7 +327,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const lastSpans = 3 * time.Second
 
 // startTracing returns the tracer, nil if requests are not traced.
-func (r *Relay) startTracing() (trace.Tracer, error) {
+func (r *Relay) startTracing() (ingress.Tracer, error) {
 	cfg := r.cfg.Tracing
 	if cfg.Endpoint == "" {
 		return nil, nil
@@ -347,7 +346,7 @@ func (r *Relay) startTracing() (trace.Tracer, error) {
 	if r.tracing, err = tracing.Start(cfg); err != nil {
 		return nil, err
 	}
-	return r.tracing.Tracer(), nil
+	return tracing.Requests(r.tracing.Tracer()), nil
 }
 
 // endTracing sends the last spans. A collector that does not answer causes no error.

@@ -134,7 +134,7 @@ func BenchmarkAdmissionTraced(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = spans.Close(context.Background()) }()
-			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = spans.Tracer() })
+			h := handlerFor(b, quickEndpoint(b), func(cfg *ingress.Config) { cfg.Tracer = tracing.Requests(spans.Tracer()) })
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Body = http.NoBody
 			r.Header.Set(wire.ServiceHeader, "echo")
@@ -221,7 +221,7 @@ func BenchmarkFailure(b *testing.B) {
 	for name, change := range map[string]func(*ingress.Config){
 		"alone":       func(*ingress.Config) {},
 		"with_record": func(c *ingress.Config) { c.Records, c.Record.Sample = records, 1 },
-		"with_spans":  func(c *ingress.Config) { c.Tracer = noop.NewTracerProvider().Tracer("") },
+		"with_spans":  func(c *ingress.Config) { c.Tracer = tracing.Requests(noop.NewTracerProvider().Tracer("")) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			h := handlerFor(b, "127.0.0.1:1", func(c *ingress.Config) { c.Services, c.RetryBudget = one{service}, 1; change(c) })

@@ -74,8 +74,8 @@ func (t *try) changes() *upstream.Exchange {
 			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(t.attempts)})
 		}
 	}
-	if t.spans != nil {
-		headers = t.spans.headers(headers)
+	if t.trace != nil {
+		headers = t.trace.Fields(headers)
 	}
 	if t.record != nil && t.record.passes {
 		headers = append(headers, wire.Field{Name: wire.RequestIDHeader, Value: t.record.ID})

@@ -31,9 +31,7 @@ func (t *try) decideWay() bool {
 		// The forwarding relay sees other members than this relay. It asks another relay; a
 		// second forwarding could create a loop.
 		t.metrics.rejected(codeMisdirected)
-		if t.spans != nil {
-			t.spans.outcome, t.spans.status, t.spans.code = outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected
-		}
+		t.endTrace(outcomeFailed, http.StatusMisdirectedRequest, codeMisdirected)
 		misdirect(t.w)
 		t.record.refused(&failure{Code: codeMisdirected}, http.StatusMisdirectedRequest, 0)
 		return false

@@ -37,7 +37,7 @@
 //
 // If requests are traced, each request is a span below its caller's, and each attempt is a
 // span below that. The context of the attempt's span is sent in the headers. Without
-// tracing these headers are not read and cost nothing. The text about candidates is built
+// a Tracer these headers are not read and cost nothing. The text about candidates is built
 // only for requests that are sampled.
 //
 // If the request log or a reader of it wants a record of a request, every way in which the

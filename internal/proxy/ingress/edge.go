@@ -110,7 +110,7 @@ func (t *try) drops(name string) bool {
 	case 'R', 'r':
 		return wire.Reserved(name)
 	case 'T', 't':
-		return t.spans != nil && name == tracestateHeader || t.hidesOrigin(name)
+		return t.trace != nil && name == tracestateHeader || t.hidesOrigin(name)
 	case 'X', 'x', 'F', 'f', 'C', 'c':
 		if t.record != nil && t.record.passes && isRequestID(name) {
 			return true // the relay sends its own

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -63,7 +61,7 @@ type Config struct {
 	Unreachable func(advertise.Endpoint)
 	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
 	// traced, and the trace headers of their callers pass unchanged.
-	Tracer trace.Tracer
+	Tracer Tracer
 	// Records gets a record of each request that it wants. Default nil: there are none.
 	Records *requestlog.Log
 	// Strained reports whether this relay has too little memory for more requests. Default: always
@@ -202,7 +200,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.of(service), h.cfg.Hop
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
-		t.beginSpans()
+		t.beginTrace()
 	}
 	if h.cfg.Circuits != nil {
 		t.guarded(h.cfg.Circuits)

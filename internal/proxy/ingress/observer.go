@@ -20,9 +20,12 @@ type observer struct {
 	all     *Metrics
 	metrics *ServiceMetrics
 	peer    bool              // another relay forwarded the request
-	spans   *spans            // nil if requests are not traced
+	trace   Trace             // nil if requests are not traced
 	record  *record           // nil if the request has no record
 	waiting *overload.Limiter // that of the service; nil unless it counts the request among those that wait
+
+	decision *api.Decision // how the endpoint of the next attempt was chosen; nil unless it is explained
+	traced   TracedEnd     // how the request has ended
 
 	ticket         circuit.Ticket // of the caller's circuit
 	circuitOutcome selection.Outcome
@@ -46,8 +49,12 @@ func (o *observer) attempt(at *attempt, retry string, waited time.Duration) {
 	if retry != "" {
 		o.metrics.retried(retry)
 	}
-	if o.spans != nil {
-		o.spans.beginAttempt(at)
+	if o.trace != nil {
+		decision := o.decision
+		if at.relay != nil {
+			decision = nil
+		}
+		o.trace.Attempt(TracedAttempt{Node: at.target.Node, Address: at.target.Address, Forwarded: at.relay != nil, Decision: decision})
 	}
 	o.record.beginAttempt(at, waited)
 }
@@ -79,8 +86,8 @@ func (o *observer) attemptEnded(at *attempt, r *upstream.Result, now time.Durati
 		o.record.answered(r.Status, at)
 	}
 	if at.fault == nil {
-		if o.spans != nil {
-			o.spans.endAttempt(r.Status)
+		if o.trace != nil {
+			o.trace.Answered(r.Status)
 		}
 		return
 	}
@@ -89,8 +96,8 @@ func (o *observer) attemptEnded(at *attempt, r *upstream.Result, now time.Durati
 		o.lostAfter = now - o.began
 	}
 	o.record.failed(at, now-at.sent)
-	if o.spans != nil {
-		o.spans.failAttempt(at)
+	if o.trace != nil {
+		o.trace.Failed(at.reason, at.fault)
 	}
 }
 
@@ -104,9 +111,7 @@ func (o *observer) end(e ending) {
 		o.metrics.forwardedEnded(e.outcome.failed())
 	}
 	o.record.finished(e.outcome)
-	if o.spans != nil {
-		o.spans.outcome, o.spans.status, o.spans.code = e.outcome, e.status, e.code
-	}
+	o.endTrace(e.outcome, e.status, e.code)
 	o.circuitOutcome = e.forCircuit()
 	switch {
 	case e.spared:
@@ -139,8 +144,8 @@ func circuitOutcomeOfCode(c wire.Code) selection.Outcome {
 
 // close ends what has begun, in whatever way the request has ended. The record ends later.
 func (o *observer) close() {
-	if o.spans != nil {
-		o.spans.end()
+	if o.trace != nil {
+		o.trace.End(o.traced)
 	}
 	switch {
 	case o.waiting == nil:
@@ -153,12 +158,12 @@ func (o *observer) close() {
 }
 
 // explaining reports whether a span or the record has how an endpoint was chosen.
-func (o *observer) explaining() bool { return o.spans.explaining() || o.record.explaining() }
+func (o *observer) explaining() bool {
+	return o.trace != nil && o.trace.Recording() || o.record.explaining()
+}
 
 // explain adds how the endpoint of the next attempt was chosen.
 func (o *observer) explain(decision *api.Decision) {
-	if o.spans != nil {
-		o.spans.decision = decision
-	}
+	o.decision = decision
 	o.record.explain(decision)
 }

@@ -49,7 +49,7 @@ func TestAFailureHasTheSameReasonInTheRecordTheSpansAndTheMetrics(t *testing.T) 
 			}
 			t.Cleanup(func() { _ = exporter.Close(context.Background()) })
 			x := recording(t, func(c *ingress.Config) {
-				c.Tracer, c.Metrics = exporter.Tracer(), ingress.NewMetrics(registry)
+				c.Tracer, c.Metrics = tracing.Requests(exporter.Tracer()), ingress.NewMetrics(registry)
 			}, fails(t), worker(t, answers))
 			if resp, body := x.ask(t.Context(), clientOf(t, 1), http.MethodGet, "/", ""); resp == nil || body != "hello" {
 				t.Fatalf("%v %s", resp, body)

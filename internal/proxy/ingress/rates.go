@@ -334,9 +334,7 @@ func (t *try) exceedsRate(limit *rateLimit, wait time.Duration) {
 	}
 	t.circuitOutcome = circuitOutcomeOfCode(f.Code)
 	status, n := t.handler.writeFailure(t.w, t.r, f)
-	if t.spans != nil {
-		t.spans.outcome, t.spans.status, t.spans.code = outcomeOfStatus(status), status, f.Code
-	}
+	t.endTrace(outcomeOfStatus(status), status, f.Code)
 	t.record.refused(&f, status, n)
 }
 

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/requestlog"
@@ -32,8 +30,8 @@ type record struct {
 	body    meteredBody
 	from    origin
 	route   *routing.Route
-	traced  trace.TraceID
-	ended   bool // outcome is known
+	traced  Trace // nil if the request is not traced
+	ended   bool  // outcome is known
 	outcome outcome
 
 	begun    bool                 // it was not refused before its attempts
@@ -214,8 +212,8 @@ func (rec *record) complete() {
 	}
 	rec.BytesIn += rec.body.read
 	rec.Plan = rec.route.PlanVersion()
-	if rec.traced.IsValid() {
-		rec.Trace = rec.traced.String()
+	if rec.traced != nil {
+		rec.Trace = rec.traced.ID()
 	} else {
 		rec.Trace = traceOf(r.Header)
 	}

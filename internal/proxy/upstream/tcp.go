@@ -2,14 +2,12 @@ package upstream
 
 import (
 	"context"
-	"net"
+	"encoding/binary"
 	"net/http"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/pires/go-proxyproto"
 
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -131,11 +129,7 @@ func (f *flight) beginSession() *Fault {
 		if err := f.c.SetDeadline(f.x.Deadline); err != nil { // openTunnel removes it
 			return f.fail(StageSend, err)
 		}
-		head, err := proxyHeader(f.r)
-		if err == nil {
-			_, err = f.c.Write(head)
-		}
-		if err != nil {
+		if _, err := f.c.Write(proxyHeader(f.r)); err != nil {
 			return f.fail(StageSend, err)
 		}
 	}
@@ -151,14 +145,31 @@ func (f *flight) beginSession() *Fault {
 	return f.openTunnel(header)
 }
 
-// proxyHeader returns a header of version 2 with the addresses of the client's connection, as
-// the first relay saw them. Without them the header states that the connection has no client.
-func proxyHeader(r *http.Request) ([]byte, error) {
-	var client, local net.Addr
-	if from, to, ok := connectionOf(r); ok {
-		client, local = net.TCPAddrFromAddrPort(from), net.TCPAddrFromAddrPort(to)
+// proxyHeader returns a header of version 2 of the PROXY protocol with the addresses of the
+// client's connection, as the first relay saw them. Without them the header states that the connection
+// has no client.
+//
+// Only the side that reads such headers needs a library: every program that routes links this one.
+func proxyHeader(r *http.Request) []byte {
+	const (
+		local, proxied = 0x20, 0x21 // version 2 and the command
+		tcp4, tcp6     = 0x11, 0x21 // family and transport
+	)
+	head := []byte("\r\n\r\n\x00\r\nQUIT\n")
+	from, to, ok := connectionOf(r)
+	switch {
+	case !ok:
+		return append(head, local, 0, 0, 0)
+	case from.Addr().Is4() && to.Addr().Is4():
+		head = append(head, proxied, tcp4, 0, 2*(4+2))
+		head = append(append(head, from.Addr().AsSlice()...), to.Addr().AsSlice()...)
+	default: // of two families, the one of version 4 is mapped
+		client, relay := from.Addr().As16(), to.Addr().As16()
+		head = append(head, proxied, tcp6, 0, 2*(16+2))
+		head = append(append(head, client[:]...), relay[:]...)
 	}
-	return proxyproto.HeaderProxyFromAddrs(2, client, local).Format()
+	head = binary.BigEndian.AppendUint16(head, from.Port())
+	return binary.BigEndian.AppendUint16(head, to.Port())
 }
 
 // connectionOf reads wire.ConnectionHeader.

@@ -9,8 +9,8 @@
 //	                       │  what the caller decided
 //	                       └─ drops the rest
 //
-// Package ingress decides which spans there are and what they contain. It uses only
-// OpenTelemetry's API.
+// Package ingress decides which spans there are, by its interface Tracer. [Requests] makes them
+// with OpenTelemetry's API, which other programs with the handler of ingress do not link.
 //
 // Rules: [Start] starts one goroutine, [Tracing.Close] ends it. No global of
 // OpenTelemetry is set. The exporter reads the environment variable

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -44,10 +43,10 @@ func tracedTo(t *testing.T, ratio float64, addresses ...string) traced {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = spans.Close(context.Background()) })
-	return traced{handlerTo(t, spans.Tracer(), addresses...), collector}
+	return traced{handlerTo(t, tracing.Requests(spans.Tracer()), addresses...), collector}
 }
 
-func handlerTo(t *testing.T, tracer trace.Tracer, addresses ...string) *ingress.Handler {
+func handlerTo(t *testing.T, tracer ingress.Tracer, addresses ...string) *ingress.Handler {
 	t.Helper()
 	f := newFront(t, 0, http.NotFoundHandler())
 	route := &routing.Route{}
