@@ -24,6 +24,9 @@ import (
 // errStopped is returned by calls that need Run after it has ended.
 var errStopped = errors.New("advertise: the catalogue has stopped")
 
+// errPanicked is returned by a call whose turn of the loop ended by a panic.
+var errPanicked = errors.New("advertise: a panic ended the call: the log has its stack")
+
 // Catalogue advertises the services of this node and collects those of all other members.
 // Create it with New, run it with Run; all methods are safe for concurrent use.
 type Catalogue struct {
@@ -127,8 +130,11 @@ func (c *Catalogue) Run(ctx context.Context) error {
 	if c.prober != nil {
 		probing.Go(func() { _ = c.prober.run(ctx) }) // fails only when called twice
 	}
-	c.loop(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { c.watch(ctx) })
+	c.keepLooping(ctx)
 	cancel()
+	watching.Wait()
 	close(c.stopped)
 	probing.Wait()
 	c.exchanges.Wait()
@@ -462,10 +468,13 @@ func (c *Catalogue) spread(e *entry) {
 
 // ask runs f on the loop and waits for it.
 func (c *Catalogue) ask(ctx context.Context, f func()) error {
-	done := make(chan struct{})
+	done, ran := make(chan struct{}), false
 	select {
-	case c.calls <- func() { f(); close(done) }:
+	case c.calls <- func() { defer close(done); f(); ran = true }:
 		<-done
+		if !ran {
+			return errPanicked
+		}
 		return nil
 	case <-c.stopped:
 		return errStopped

@@ -20,6 +20,7 @@ type metrics struct {
 
 	published prometheus.Counter
 	views     prometheus.Counter
+	restarts  prometheus.Counter
 	services  prometheus.Gauge
 	endpoints prometheus.Gauge
 	records   prometheus.Gauge
@@ -35,6 +36,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bytes:     f.CounterVec("ringway_advertise_exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received).", "direction"),
 		published: f.Counter("ringway_advertise_published_total", "Publications of this node's own record."),
 		views:     f.Counter("ringway_advertise_views_total", "Views published to this process."),
+		restarts:  f.Counter("ringway_advertise_loop_restarts_total", "Restarts of the loop that merges records after a panic: 0 unless this build has a defect."),
 		services:  f.Gauge("ringway_advertise_services", "Known services in the newest view."),
 		endpoints: f.Gauge("ringway_advertise_endpoints", "Endpoints of all services in the newest view."),
 		full:      f.Gauge("ringway_advertise_full", "1 while --max-services is reached and services are refused: the newest view lacks them."),
