@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/internal/procs"
 )
 
@@ -36,6 +37,7 @@ type fleet struct {
 	shared  *worker  // whose backend all workers offer; nil: each has its own
 	relays  []*relay
 	workers []*worker
+	outages []history.Entry // of workers that a test restarts, while their backends run on
 }
 
 type relay struct {

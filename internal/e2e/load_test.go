@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/history"
 )
 
 // load is clients that send one request after the other, half of them GETs and
@@ -175,22 +178,45 @@ func noneFailed(t *testing.T, results []result) {
 	t.Logf("%d requests, %d failed", len(results), len(bad))
 }
 
-// noPostTwice checks the journals: a POST is executed at most once, and exactly
-// once when its answer reports this. A GET that succeeded was executed.
+// noPostTwice judges the history of a load: a POST is executed at most once, what was answered was
+// executed, and no worker gets a request that began leftFor after its exit.
 func (f *fleet) noPostTwice(t *testing.T, results []result) {
 	t.Helper()
+	h := &history.History{}
+	h.Add(f.outages...)
 	executed := f.executed(t)
 	repeated := 0
 	for _, r := range results {
-		n := executed[r.method+" "+r.id]
-		switch {
-		case r.method == http.MethodPost && n > 1:
-			t.Errorf("executed %d times: %v", n, r)
-		case r.ok() && n == 0:
-			t.Errorf("answered and never executed: %v", r)
-		case n > 1:
+		id := r.method + " " + r.id
+		h.Add(history.Entry{Kind: history.Request, ID: id, Client: r.addr, Service: r.service, Endpoint: r.header.Get("Worker"),
+			At: r.began, Until: r.began.Add(r.took), Status: r.status, Once: r.method == http.MethodPost})
+		n := executed[id]
+		if n > 1 && r.method != http.MethodPost {
 			repeated++
 		}
+		for range n {
+			h.Add(history.Entry{Kind: history.Executed, ID: id})
+		}
+	}
+	violations := h.Judge(history.Limits{Down: leftFor})
+	for _, v := range violations[:min(5, len(violations))] {
+		t.Error(v)
+	}
+	if len(violations) > 0 {
+		t.Errorf("%d violations, in %s", len(violations), keepHistory(t, h))
 	}
 	t.Logf("%d GETs were repeated", repeated)
+}
+
+// keepHistory writes a history next to the other artifacts of the test.
+func keepHistory(t *testing.T, h *history.History) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.ArtifactDir(), "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.Write(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
 }

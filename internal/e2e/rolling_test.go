@@ -9,7 +9,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/history"
 )
+
+// leftFor is how long after the exit of a worker its backend may still get requests.
+const leftFor = time.Second
 
 // rolling holds the processes that are restarted one after the other, and the load.
 type rolling struct {
@@ -107,7 +112,16 @@ func (c rolling) run(t *testing.T) {
 				for _, l := range loads {
 					l.more(t, 50)
 				}
-				w.Process = restart(t, w.Process)
+				stopInOrder(t, w.Process)
+				out := time.Now()
+				// Its backend runs on: it would answer what a relay still sends.
+				for time.Since(out) < 3*leftFor/2 {
+					for _, l := range loads {
+						l.more(t, 10)
+					}
+				}
+				f.outages = append(f.outages, history.Entry{Kind: history.Down, Endpoint: w.ID, At: out}, history.Entry{Kind: history.Up, Endpoint: w.ID, At: time.Now()})
+				w.Process = start(t, w.Process.Config)
 				await(t, w.ID+" is offered again", func() bool { return f.sees(w.ID, true) })
 				restarts++
 			}
@@ -130,11 +144,16 @@ func (c rolling) run(t *testing.T) {
 // restart ends a process as an operator does and starts it again.
 func restart(t *testing.T, old *process) *process {
 	t.Helper()
-	old.Signal(t, syscall.SIGTERM)
-	if code := old.Exit(t); code != 0 {
-		t.Errorf("%s exited with %d", old.Name(), code)
-	}
+	stopInOrder(t, old)
 	return start(t, old.Config)
+}
+
+func stopInOrder(t *testing.T, p *process) {
+	t.Helper()
+	p.Signal(t, syscall.SIGTERM)
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("%s exited with %d", p.Name(), code)
+	}
 }
 
 // TestNoRestartOfARelayAnswersWithAnUnknownService restarts one relay again and again
