@@ -232,6 +232,13 @@ sims-quick: ## a fraction of every simulation; fails when a promise does not hol
 	@mkdir -p bin
 	go run ./sims report --quick --out bin/sims.html
 
+# Members of a fleet: 100 take ten minutes.
+PUBLISHED ?= 100
+
+.PHONY: bench-published
+bench-published: ## the tests of Rapid and Lifeguard in virtual time, memberlist's default configuration first: docs/reference/published-tests.md
+	PUBLISHED_SIZE=$(PUBLISHED) go test -count=1 -timeout 2h -v -run PublishedTests ./membership
+
 .PHONY: bench-relay
 bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy and nginx, cost of log and tap (needs haproxy, nginx, wrk and h2load)
 	@missing=(); \
