@@ -232,7 +232,7 @@ sims-quick: ## a fraction of every simulation; fails when a promise does not hol
 	@mkdir -p bin
 	go run ./sims report --quick --out bin/sims.html
 
-# Members of a fleet: 100 take ten minutes.
+# Members of a fleet: 100 take a quarter of an hour.
 PUBLISHED ?= 100
 
 .PHONY: bench-published
