@@ -1,6 +1,7 @@
 package relaypool
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -35,4 +36,23 @@ func TestBackgroundFailuresCostNoPeerItsPlace(t *testing.T) {
 			t.Errorf("%d places lost to 1 %% of background failures in %d requests, one every %v", lost, requests, every)
 		}
 	}
+}
+
+func TestFailuresOnAConnectionThatIsGivenUpDoNotCancelTheNextOne(t *testing.T) {
+	r := newRig(t, config()).update(relays(2))
+	r.wait(time.Minute)
+	tk := r.request(Request{Exclude: []string{"r2"}})
+	r.Lost(tk.Link, errors.New("goaway"), r.now)
+	r.hold = true
+	r.wait(time.Second)
+	want(t, "connections that are being opened", len(r.opening), 1)
+	next := r.opening[0]
+	want(t, "peer of the next connection", next.Peer.ID, "r1")
+	for range 4 {
+		r.Report(tk, selection.Failure, 0, r.now)
+	}
+	r.step()
+	want(t, "connections that are being opened after the failures", r.opening, []opening{next})
+	r.finish(next)
+	want(t, "role", r.peer("r1").Role, Primary)
 }

@@ -153,3 +153,17 @@ func TestARequestWaitsForThreeConnectionsToTheOnlyPeer(t *testing.T) {
 		})
 	}
 }
+
+// A request that finds no peer connected asks for a step, which may readmit a peer. The request
+// may end before that step.
+func TestAReleaseKeepsTheStepThatAnAcquireAskedFor(t *testing.T) {
+	r := newRig(t, config())
+	r.hold = true
+	r.update(relays(1))
+	tk, err := r.Acquire(Request{}, r.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release(tk, r.now)
+	want(t, "a step is due", r.pending(), true)
+}
