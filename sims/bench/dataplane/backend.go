@@ -65,17 +65,32 @@ func serveEach(ln net.Listener, serve func(net.Conn)) error {
 }
 
 var (
-	message  = bytes.Repeat([]byte("x"), 133)
-	grpcType = []string{"application/grpc"}
-	grpcOK   = []string{"0"}
+	message    = bytes.Repeat([]byte("x"), 4096)
+	grpcType   = []string{"application/grpc"}
+	grpcOK     = []string{"0"}
+	grpcStatus = []string{"Grpc-Status"}
 )
 
+// announcing is the service whose answers announce their trailers, as those of many servers
+// of gRPC do.
+const announcing = "/announcing/"
+
+// answerCall answers with as many bytes as the method of the call says.
 func answerCall(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	h := w.Header()
 	h["Content-Type"] = grpcType
-	_, _ = w.Write(message)
-	h[http.TrailerPrefix+"Grpc-Status"] = grpcOK
+	trailer := http.TrailerPrefix + "Grpc-Status"
+	if strings.HasPrefix(r.URL.Path, announcing) {
+		h["Trailer"], trailer = grpcStatus, "Grpc-Status"
+	}
+	size, err := strconv.Atoi(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
+	if err != nil || size < 0 || size > len(message) {
+		http.Error(w, "the method is not a size", http.StatusBadRequest) // spoils the measurement
+		return
+	}
+	_, _ = w.Write(message[:size])
+	h[trailer] = grpcOK
 }
 
 // noBody stands for the size of an answer that has no body.

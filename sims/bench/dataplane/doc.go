@@ -25,6 +25,9 @@
 //     the relays, not of the command. A second measurement without it shows the noise, and the
 //     last line has the records that were read and dropped.
 //
+// With -grpc the program measures calls of gRPC only: sizes of the answer, trailers announced
+// or not, few and many connections.
+//
 // With -foreign the program measures nothing. It counts, for the same proxies and for each way
 // of a request through relays, the clients that read an answer to another one, when services
 // send bytes behind their answers (foreign.go).

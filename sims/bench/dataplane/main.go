@@ -24,6 +24,7 @@ type options struct {
 	rounds   int
 	duration time.Duration
 	only     *regexp.Regexp
+	calls    bool
 }
 
 // shape is one kind of traffic, and the proxies that are measured with it. The first one is
@@ -46,7 +47,9 @@ func shapes(f *fleet) []shape {
 	direct := running(f.haproxy(haproxyHTTP1), f.nginx(nginxHTTP1), f.relay())
 	calls := running(f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay())
 	sites := running(f.haproxy(haproxySite), f.site())
-	grpc := func(addr string) loader { return h2load{addr: addr, call: true, body: f.body, clients: 8, streams: 16} }
+	grpc := func(addr string) loader {
+		return h2load{addr: addr, call: true, body: f.body, path: "/svc/133", clients: 8, streams: 16}
+	}
 	return []shape{
 		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
 		{"HTTP/1.1, 16 KiB, 32 connections", http1("/16384"), direct},
@@ -79,6 +82,24 @@ func shapes(f *fleet) []shape {
 	}
 }
 
+// callShapes are the shapes of calls: answers of several sizes, whose trailers are announced
+// or not, over few and many connections.
+func callShapes(f *fleet) (all []shape) {
+	for _, at := range []struct{ clients, streams int }{{8, 16}, {1, 64}, {64, 1}} {
+		for _, size := range []int{0, 37, 133, 4096} {
+			for _, trailers := range []struct{ name, path string }{{"trailers", "/svc/"}, {"announced trailers", announcing}} {
+				call := h2load{call: true, body: f.body, path: trailers.path + strconv.Itoa(size), clients: at.clients, streams: at.streams}
+				all = append(all, shape{
+					fmt.Sprintf("gRPC, %d B and %s, %d x %d streams", size, trailers.name, at.clients, at.streams),
+					func(addr string) loader { call.addr = addr; return call },
+					running(f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()),
+				})
+			}
+		}
+	}
+	return all
+}
+
 func main() {
 	if err := start(); err != nil {
 		fmt.Fprintln(os.Stderr, "dataplane:", err)
@@ -96,6 +117,7 @@ func start() error {
 	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured for each kind of traffic")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
 	flag.StringVar(&only, "only", "", "a regular expression: only the kinds of traffic whose name matches")
+	flag.BoolVar(&o.calls, "grpc", false, "measure calls of gRPC in every shape, in place of the other measurements")
 	flag.BoolVar(&foreign, "foreign", false, "count the answers that are read by another client, in place of all measurements")
 	flag.Parse()
 	if o.rounds < 1 || o.duration < time.Second {
@@ -128,7 +150,11 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer f.stop()
-	for _, s := range shapes(f) {
+	kinds := shapes
+	if o.calls {
+		kinds = callShapes
+	}
+	for _, s := range kinds(f) {
 		if !o.only.MatchString(s.name) {
 			continue
 		}

@@ -180,7 +180,7 @@ type h2load struct {
 	addr    string // or several, separated by commas, which get equal parts of clients and rate
 	call    bool   // POST a message as gRPC does
 	body    string // the path of the message
-	path    string // of other requests
+	path    string // of the request
 	secured bool   // HTTP/2 over TLS
 	clients int
 	streams int // of each client
@@ -226,7 +226,7 @@ func (h h2load) requests(addr string) (args []string) {
 	case h.secured:
 		args = append(args, "-m"+strconv.Itoa(h.streams), "-H", "Ringway-Service: echo", "https://"+addr+h.path)
 	case h.call:
-		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+addr+"/svc/Method")
+		args = append(args, "-m"+strconv.Itoa(h.streams), "-d", h.body, "-H", "Ringway-Service: calls", "-H", "content-type: application/grpc", "-H", "te: trailers", "http://"+addr+h.path)
 	default:
 		args = append(args, "--h1", "-H", "Ringway-Service: echo", "http://"+addr+h.path)
 	}
