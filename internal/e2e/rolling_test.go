@@ -14,7 +14,7 @@ import (
 )
 
 // leftFor is how long after the exit of a worker its backend may still get requests.
-const leftFor = time.Second
+const leftFor = 2 * time.Second
 
 // rolling holds the processes that are restarted one after the other, and the load.
 type rolling struct {
