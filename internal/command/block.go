@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,22 +13,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // BlockCommand is `block`: it refuses the requests of a caller or to a service at one relay.
 func BlockCommand() *cobra.Command {
 	root := &cobra.Command{Use: "block", Short: "refuse the requests of a caller or to a service for a time", Args: cobra.NoArgs,
 		Long: "The relay answers 403 to requests that are blocked. It decides for its own clients only,\n" +
-			"so block at every relay that has clients. A block ends with its time, with remove, or\n" +
-			"with the relay; a reload keeps it. One that stays belongs in blocks of the file.",
+			"so block with --all at every relay and gate. A token is then sent to the others only\n" +
+			"over TLS (--admin-tls-cert). A block ends with its time, with remove, or with the relay;\n" +
+			"a reload keeps it. One that stays belongs in blocks of the file.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper\n  relay block list"
+	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper --all\n  relay block list"
 	call := relayCall(root.PersistentFlags())
 	change := func(operation string, c *cobra.Command) *cobra.Command {
 		request := api.BlockRequest{Operation: operation}
 		c.Args = cobra.NoArgs
 		c.Flags().StringVar(&request.Caller, "caller", "*", "name in a client's certificate, address, or what a trusted proxy names; * is each")
 		c.Flags().StringVar(&request.Service, "service", "*", "name of the service; * is each")
+		all := c.Flags().Bool("all", false, "at all relays and gates, one after the other, at the admin addresses that they announce")
 		var last time.Duration
 		if operation == api.AddBlock {
 			c.Flags().DurationVar(&last, "for", time.Hour, "how long, 1s to 720h")
@@ -39,12 +44,17 @@ func BlockCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return callBlocks(cmd, call, http.MethodPost, body)
+			if !*all {
+				return callBlocks(cmd, call, "", http.MethodPost, body)
+			}
+			return call.atAll(cmd.Context(), cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay, identity.RoleGate}, func(_ context.Context, other *adminCall, id string) error {
+				return callBlocks(cmd, other, id, http.MethodPost, body)
+			})
 		}
 		return c
 	}
 	list := &cobra.Command{Use: "list", Short: "the blocks in effect, and what each has refused", Example: "  relay block list\n  relay block list --watch", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return callBlocks(cmd, call, http.MethodGet, nil)
+		return callBlocks(cmd, call, "", http.MethodGet, nil)
 	}}
 	call.watchable(list.Flags())
 	root.AddCommand(
@@ -59,23 +69,31 @@ func BlockCommand() *cobra.Command {
 	return root
 }
 
-func callBlocks(cmd *cobra.Command, call *adminCall, method string, body []byte) error {
+// callBlocks shows the answer of one relay; an ID that is not empty is that of the relay that must
+// answer.
+func callBlocks(cmd *cobra.Command, call *adminCall, id, method string, body []byte) error {
 	var answer api.Blocks
-	return call.call(cmd, method, "blocks", body, &answer, func(w io.Writer, style tableStyle) error { return blocksTable(w, &answer, style) })
+	return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+		text, err := call.fetch(ctx, method, "blocks", body, &answer)
+		if err == nil {
+			err = call.is(id)(answer.Relay)
+		}
+		return text, err
+	}, func(w io.Writer, style tableStyle) error { return blocksTable(w, &answer, style) })
 }
 
 func blocksTable(out io.Writer, a *api.Blocks, style tableStyle) error {
 	if len(a.Blocks) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is blocked")
+		_, err := fmt.Fprintf(out, "%s: nothing is blocked\n", process.Printable(a.Relay))
 		return err
 	}
-	t := newTable(style.colour, "CALLER", "SERVICE", "UNTIL", "ORIGIN", ">REFUSED", "REASON")
+	t := newTable(style.colour, "RELAY", "CALLER", "SERVICE", "UNTIL", "ORIGIN", ">REFUSED", "REASON")
 	for _, b := range a.Blocks {
 		until := "-"
 		if !b.Until.IsZero() {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		t.add(b.Caller, b.Service, until, string(b.Origin), strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
+		t.add(a.Relay, b.Caller, b.Service, until, string(b.Origin), strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
 	}
 	return t.writeTo(out)
 }

@@ -113,7 +113,7 @@ var asking = map[string][]string{
 	"relay plan": {"x", "--what-if m=4", "x --what-if m=4"}, "relay explain": {"x", "x --worker w"}, "relay route": {"x"}, "relay explain-request": {"x"},
 	"relay check": {""}, "relay monitor": {""}, "relay tap": {"x", "x --all"}, "relay debug bundle": {"--log-for 50ms"}, "relay health": {"", "--ready"},
 	"relay keys list": {""}, "relay keys install": {"KEYFILE"}, "relay keys use": {"x"}, "relay keys remove": {"x"},
-	"relay block add": {"--caller x"}, "relay block list": {""}, "relay block remove": {"--caller x"},
+	"relay block add": {"--caller x", "--caller x --all"}, "relay block list": {""}, "relay block remove": {"--caller x"},
 	"relay drain": {""}, "relay undrain": {""}, "relay rebalance": {"x --dry-run", "x", "x --all"}, "relay reload": {""}, "relay config show": {"--running"},
 	"worker members": {""}, "worker services": {""}, "worker monitor": {""}, "worker debug bundle": {"--log-for 50ms"}, "worker health": {"", "--ready"},
 	"worker drain": {""}, "worker undrain": {""}, "worker reload": {""}, "worker config show": {"--running"},

@@ -56,7 +56,7 @@ func RebalanceCommand() *cobra.Command {
 		}
 		var err error
 		if *all {
-			err = b.all(ctx, call, cmd.ErrOrStderr())
+			err = call.atAll(ctx, cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay}, b.one)
 		} else {
 			err = b.one(ctx, call, "")
 		}
@@ -77,33 +77,6 @@ type rebalance struct {
 	style tableStyle
 
 	asked, last int // sessions, by the relays that are done and by that which runs
-}
-
-// all asks all relays one after the other, so that the rate holds for all together. A
-// relay that cannot be asked does not end the command.
-func (b *rebalance) all(ctx context.Context, call *adminCall, notes io.Writer) error {
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(identity.RoleRelay)}})
-	if err != nil {
-		return err
-	}
-	failed := 0
-	for _, m := range members.Members {
-		other, err := call.ofMember(m, m.ID == members.Self)
-		if err == nil {
-			err = b.one(ctx, other, m.ID)
-		}
-		if ctx.Err() != nil {
-			return err
-		}
-		if err != nil {
-			failed++
-			fmt.Fprintln(notes, process.Printable(fmt.Sprintf("%s: %s", m.ID, err)))
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d relays have failed", failed, len(members.Members))
-	}
-	return nil
 }
 
 // errComplete ends the stream after its last line.

@@ -130,6 +130,37 @@ func (c *adminCall) is(id string) func(relay string) error {
 	}
 }
 
+// atAll calls do for all members of these roles, one after the other, with the ID of the member that
+// must answer. A member that cannot be asked does not end the command.
+func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity.Role, do func(ctx context.Context, call *adminCall, id string) error) error {
+	filter := memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}}
+	for _, role := range roles {
+		filter.roles = append(filter.roles, string(role))
+	}
+	members, err := c.members(ctx, filter)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, m := range members.Members {
+		other, err := c.ofMember(m, m.ID == members.Self)
+		if err == nil {
+			err = do(ctx, other, m.ID)
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			failed++
+			fmt.Fprintln(notes, process.Printable(fmt.Sprintf("%s: %s", m.ID, err)))
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d relays have failed", failed, len(members.Members))
+	}
+	return nil
+}
+
 // read reads a stream until ctx or the stream ends. An ID that is not empty is that of the
 // relay that must answer.
 func (t *tap) read(ctx context.Context, call *adminCall, id string) error {

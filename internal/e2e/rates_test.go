@@ -103,24 +103,26 @@ func TestCallsOfGRPCAreRefusedByLimitsAndBlocksAtBothRelays(t *testing.T) {
 			t.Errorf("%s: %v %v", r.ID, code, said)
 		}
 	}
-	for _, r := range []*relay{serving, others[0]} {
-		block := func(args ...string) string {
-			t.Helper()
-			done := ringway(t, append([]string{"block"}, append(args, "--admin-addr", r.Admin)...)...)
-			if done.Code != 0 {
-				t.Errorf("%v", done)
-			}
-			return done.Stdout
+	block := func(r *relay, args ...string) string {
+		t.Helper()
+		done := ringway(t, append([]string{"block"}, append(args, "--admin-addr", r.Admin)...)...)
+		if done.Code != 0 {
+			t.Errorf("%v", done)
 		}
-		block("add", "--caller", "127.0.0.1", "--service", rpc, "--for", "1m")
+		return done.Stdout
+	}
+	block(serving, "add", "--caller", "127.0.0.1", "--service", rpc, "--for", "1m", "--all")
+	for _, r := range []*relay{serving, others[0]} {
 		r.Signal(t, syscall.SIGHUP)
 		if code, _ := call(r); code != codes.PermissionDenied {
 			t.Errorf("%s: a blocked caller gets %v", r.ID, code)
 		}
-		if list := block("list", "-o", "json"); !strings.Contains(list, `"refused": 1`) {
+		if list := block(r, "list", "-o", "json"); !strings.Contains(list, `"refused": 1`) {
 			t.Errorf("%s: %s", r.ID, list)
 		}
-		block("remove", "--caller", "127.0.0.1", "--service", rpc)
+	}
+	block(others[0], "remove", "--caller", "127.0.0.1", "--service", rpc, "--all")
+	for _, r := range []*relay{serving, others[0]} {
 		if code, _ := call(r); code != codes.ResourceExhausted {
 			t.Errorf("%s: without the block: %v", r.ID, code)
 		}
