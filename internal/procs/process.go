@@ -25,7 +25,7 @@ import (
 // something is broken.
 const Patience = 60 * time.Second
 
-// Await polls until reached returns true.
+// Await polls until reached returns true. Tests that start no process use it too.
 func Await(t testing.TB, what string, reached func() bool) {
 	t.Helper()
 	AwaitFor(t, Patience, what, reached)
@@ -34,12 +34,13 @@ func Await(t testing.TB, what string, reached func() bool) {
 // AwaitFor is Await with another time limit.
 func AwaitFor(t testing.TB, bound time.Duration, what string, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(bound)
+	deadline, pause := time.Now().Add(bound), time.Millisecond
 	for !reached() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached in %v: %s", bound, what)
 		}
-		time.Sleep(20 * time.Millisecond) // between two checks of the state
+		time.Sleep(pause)                         // between two checks of the state
+		pause = min(2*pause, 20*time.Millisecond) // a state inside of a process is reached sooner
 	}
 }
 
