@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -64,14 +65,11 @@ func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
 			t.Error(err)
 		}
 	})
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if resp, _ := s.get("/"); resp != nil && resp.StatusCode == http.StatusOK {
-			return s
-		}
-		if time.Now().After(end) {
-			t.Fatal("the service cannot be reached through the relay")
-		}
-	}
+	procs.Await(t, "an answer through the relay", func() bool {
+		resp, _ := s.get("/")
+		return resp != nil && resp.StatusCode == http.StatusOK
+	})
+	return s
 }
 
 // get sends a request through the relay.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
@@ -93,16 +94,6 @@ func (n *testNode) await(t *testing.T, what string, cond func(*Snapshot) bool) *
 	}
 	t.Fatalf("%s never saw: %s; it sees %v\n%s", n.ID(), what, n.Snapshot().Members(), n.log)
 	return nil
-}
-
-// awaitThat waits for a state that no snapshot shows.
-func awaitThat(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !reached(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never reached: %s", what)
-		}
-	}
 }
 
 func sees(ids ...string) func(*Snapshot) bool {
@@ -307,12 +298,12 @@ func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
 		c.clock = func() time.Time { return time.Now().Add(time.Second) } // never the same millisecond
 	})
 	older.await(t, "the other r1", func(s *Snapshot) bool { return s.Self().GossipAddr == newer.Addr() })
-	awaitThat(t, "both logs name the other", func() bool {
+	procs.Await(t, "both logs name the other", func() bool {
 		return strings.Contains(older.log.String(), "other="+newer.Addr()) && strings.Contains(newer.log.String(), "other="+older.Addr())
 	})
 	want := Duplicate{ID: "r1", Addr: newer.Addr(), Other: older.Addr()}
 	for _, n := range []*testNode{seed, older, newer} {
-		awaitThat(t, "both are named", func() bool {
+		procs.Await(t, "both are named", func() bool {
 			found := n.Duplicates(t.Context())
 			return len(found) == 1 && found[0] == want
 		})
@@ -326,7 +317,7 @@ func TestBothProcessesThatShareAnIDLogTheAddressOfTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = older.Close()
-	awaitThat(t, "one of them is gone", func() bool {
+	procs.Await(t, "one of them is gone", func() bool {
 		return newer.Status().DuplicateAddr == "" && len(seed.Duplicates(t.Context())) == 0
 	})
 }
@@ -345,7 +336,7 @@ func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	second.await(t, "the seed", sees("r1", "seed"))
-	awaitThat(t, "the last life was asked", func() bool { return strings.Contains(out.String(), "an earlier life of this node does not answer") })
+	procs.Await(t, "the last life was asked", func() bool { return strings.Contains(out.String(), "an earlier life of this node does not answer") })
 	if found := second.Duplicates(t.Context()); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
@@ -491,11 +482,7 @@ func TestGarbageOnBothSocketsIsCountedAndChangesNothing(t *testing.T) {
 	}
 	counted := func(what string, c prometheus.Counter, least float64) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); testutil.ToFloat64(c) < least; time.Sleep(time.Millisecond) { // polls a state
-			if time.Now().After(deadline) {
-				t.Fatalf("counted %v %s, want %v", testutil.ToFloat64(c), what, least)
-			}
-		}
+		procs.Await(t, what, func() bool { return testutil.ToFloat64(c) >= least })
 	}
 	counted("malformed streams", n.metrics.refusals.WithLabelValues(inbound, fieldMalformed), 20)
 	counted("packets without our label", n.metrics.dropped.WithLabelValues("label"), 1)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/trust"
 )
@@ -25,7 +26,7 @@ func TestAMemberAtItsLimitSaysSoOnceAndNoLongerWhenThereIsRoom(t *testing.T) {
 	for _, id := range []string{"w2", "w3"} {
 		start(t, func(c *Config) { c.ID, c.Role, c.Seeds = id, identity.RoleWorker, []string{seed.Addr()} })
 	}
-	happens(t, "both are refused", func() bool {
+	procs.Await(t, "both are refused", func() bool {
 		return testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldTooMany)) > 1
 	})
 	if !seed.Status().Full || testutil.ToFloat64(seed.metrics.full) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/trust"
 )
@@ -62,16 +63,6 @@ func fromFiles(t *testing.T, a *identity.Authority, c *Config) (renew func(servi
 	}
 	deny = func(line string) { write(files.Denied, []byte(line+"\n")); reload() }
 	return renew, deny
-}
-
-// happens waits for a state that no snapshot shows.
-func happens(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 func TestARenewedCertificateIsTakenUpWithoutLeavingTheView(t *testing.T) {
@@ -156,11 +147,11 @@ func TestADeniedMemberLeavesTheViewAndIsNamed(t *testing.T) {
 	if len(list) != 1 || list[0].ID != "w1" || !strings.Contains(list[0].Reason, "den") {
 		t.Errorf("listed: %+v", list)
 	}
-	happens(t, "its packets are dropped", func() bool {
+	procs.Await(t, "its packets are dropped", func() bool {
 		return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues("certificate")) > 0
 	})
 	// The view is published before the event is counted.
-	happens(t, "it is counted once", func() bool {
+	procs.Await(t, "it is counted once", func() bool {
 		return testutil.ToFloat64(seed.metrics.events.WithLabelValues("unproven")) == 1
 	})
 }
@@ -183,11 +174,11 @@ func TestAMemberOfAReleaseThatDoesNotSignIsNamedAndLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	happens(t, "the old member is listed", func() bool { return len(seed.Unproven()) > 0 })
+	procs.Await(t, "the old member is listed", func() bool { return len(seed.Unproven()) > 0 })
 	if u := seed.Unproven()[0]; u.ID != "old" || !strings.Contains(u.Reason, "upgrade it") {
 		t.Errorf("listed: %+v", u)
 	}
-	happens(t, "the old member learns why", func() bool {
+	procs.Await(t, "the old member learns why", func() bool {
 		err := old.Status().Err
 		return err != nil && strings.Contains(err.Error(), `ours "1 (gossip is not signed)", theirs "2 (gossip is signed)"`)
 	})
@@ -210,7 +201,7 @@ func TestNoMoreMembersAreLetInThanTheLimitAllows(t *testing.T) {
 				seed.await(t, "all", sees("r1", "w1", "w2"))
 				return
 			}
-			happens(t, "the third is refused", func() bool {
+			procs.Await(t, "the third is refused", func() bool {
 				return testutil.ToFloat64(seed.metrics.refusals.WithLabelValues(inbound, fieldTooMany)) > 0
 			})
 			if !sees("r1", "w1")(seed.Snapshot()) {
@@ -237,7 +228,7 @@ func TestOneMemberAnnouncesNoMoreUnprovenOnesAMinuteThanTheLimitAllows(t *testin
 		return testutil.ToFloat64(n.metrics.dropped.WithLabelValues("too_many"))
 	}
 	limited := worker("limited", seed.Addr(), 1)
-	happens(t, "two of three are refused", func() bool { return refused(limited) >= 2 })
+	procs.Await(t, "two of three are refused", func() bool { return refused(limited) >= 2 })
 	free := worker("free", seed.Addr(), 0)
 	free.await(t, "all", func(s *Snapshot) bool { return len(s.Members()) >= 5 })
 	if n := refused(free); n > 0 {
@@ -258,7 +249,7 @@ func TestAMemberThatIsReportedToLeaveAnnouncesThatItStays(t *testing.T) {
 	if err := liar.announce(leaveNotice{id: "w1", epoch: w.Epoch()}); err != nil {
 		t.Fatal(err)
 	}
-	happens(t, "w1 contradicts", func() bool { return strings.Contains(w.log.String(), "forged notice that this node is leaving") })
+	procs.Await(t, "w1 contradicts", func() bool { return strings.Contains(w.log.String(), "forged notice that this node is leaving") })
 	// Either notice may arrive first, so a view may show w1 as leaving for a moment. A second
 	// later none does.
 	for range 2 {
@@ -286,7 +277,7 @@ func TestALeaveNoticeThatItsAuthorDidNotSignChangesNothing(t *testing.T) {
 		forged.signature = signature
 		before := testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(trust.DropForged))
 		seed.receiveNotice(append(forged.payload(), signature...), false)
-		happens(t, "the notice is counted", func() bool {
+		procs.Await(t, "the notice is counted", func() bool {
 			return testutil.ToFloat64(seed.metrics.dropped.WithLabelValues(trust.DropForged)) > before
 		})
 	}

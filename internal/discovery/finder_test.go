@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // newFinder makes a Finder on the rig's resolver, with the rig's log.
@@ -209,7 +210,7 @@ func TestARefreshEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.Refresh(ctx) })
-	eventually(t, "the refresh asks", func() bool { return g.server.holding() == 2 })
+	procs.Await(t, "the refresh asks", func() bool { return g.server.holding() == 2 })
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if err := f.Refresh(gone); !errors.Is(err, context.Canceled) {
@@ -368,11 +369,11 @@ func TestRunFollowsAnAddressThatChangesWhenItsTTLHasPassed(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { f.Run(ctx) })
-	eventually(t, "the first address", func() bool { return len(f.Addrs()) == 1 })
+	procs.Await(t, "the first address", func() bool { return len(f.Addrs()) == 1 })
 	server.set("relay.example", 1, "10.0.0.2")
 	mustRefresh(t, f) // another caller's answer counts for less than Run was going to wait
 	server.set("relay.example", 1, "10.0.0.3")
-	eventually(t, "the third address", func() bool { return slices.Contains(f.Addrs(), addrPorts("10.0.0.3:7400")[0]) })
+	procs.Await(t, "the third address", func() bool { return slices.Contains(f.Addrs(), addrPorts("10.0.0.3:7400")[0]) })
 }
 
 func TestACallerThatReturnsOftenAsksAgainForOldAnswersOnly(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestBothAddressFamiliesAreFoundOnceEach(t *testing.T) { // HS-C1
@@ -132,7 +133,7 @@ func TestFiftyCallersMakeOneQuery(t *testing.T) { // HS-C5
 	for i := range results {
 		wg.Go(func() { results[i], _ = g.LookupHost(t.Context(), "relay.example", UseCache) })
 	}
-	eventually(t, "49 callers wait for the first", func() bool { return g.Stats().Shared == 49 })
+	procs.Await(t, "49 callers wait for the first", func() bool { return g.Stats().Shared == 49 })
 	if p := g.Stats().Pending; p != 1 {
 		t.Errorf("%d pending, want 1", p)
 	}
@@ -158,11 +159,11 @@ func TestACallerThatLeavesDoesNotSpoilTheQueryForTheOthers(t *testing.T) {
 	var firstErr, secondErr error
 	var second Result
 	wg.Go(func() { _, firstErr = g.LookupHost(first, "relay.example", UseCache) })
-	eventually(t, "the first query is on the wire", func() bool { return g.server.holding() == 2 })
+	procs.Await(t, "the first query is on the wire", func() bool { return g.server.holding() == 2 })
 	wg.Go(func() { second, secondErr = g.LookupHost(t.Context(), "relay.example", UseCache) })
-	eventually(t, "the second caller waits", func() bool { return g.Stats().Shared == 1 })
+	procs.Await(t, "the second caller waits", func() bool { return g.Stats().Shared == 1 })
 	leave()
-	eventually(t, "the second caller asks for itself", func() bool { return g.server.holding() == 4 })
+	procs.Await(t, "the second caller asks for itself", func() bool { return g.server.holding() == 4 })
 	release()
 	wg.Wait()
 	if !errors.Is(firstErr, context.Canceled) {
@@ -183,7 +184,7 @@ func TestAWaitingCallerMayLeave(t *testing.T) {
 	defer release()
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = g.LookupHost(t.Context(), "relay.example", UseCache) })
-	eventually(t, "the query is on the wire", func() bool { return g.server.holding() == 2 })
+	procs.Await(t, "the query is on the wire", func() bool { return g.server.holding() == 2 })
 	waiting, leave := context.WithCancel(t.Context())
 	leave()
 	if _, err := g.LookupHost(waiting, "relay.example", UseCache); !errors.Is(err, context.Canceled) {
@@ -486,7 +487,7 @@ func TestQueriesOnTheWireAreBounded(t *testing.T) { // HS-A15, T-HS4
 		g.server.set(name, 60, "10.0.0.1")
 		wg.Go(func() { _, errs[i] = g.LookupHost(t.Context(), name, UseCache) })
 	}
-	eventually(t, "all slots are taken", func() bool { return g.server.holding() == 3 && g.Stats().Pending == 20 })
+	procs.Await(t, "all slots are taken", func() bool { return g.server.holding() == 3 && g.Stats().Pending == 20 })
 	release()
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -235,22 +235,6 @@ func (s *server) peak() int {
 	return s.most
 }
 
-// eventually waits for another goroutine to get somewhere; it fails, rather than
-// hangs, when that never happens.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("never happened:", what)
-		}
-	}
-}
-
 // clock is the time of a cache in a test.
 type clock struct {
 	mu  sync.Mutex

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // The 13 scenarios of the source's DNS discovery (test_dns_discovery.py), each as
@@ -190,12 +191,12 @@ func TestRunAsksForNothingThatStillCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { f.Run(ctx) })
-	eventually(t, "ten refreshes", func() bool { return refreshes.Load() >= 10 })
+	procs.Await(t, "ten refreshes", func() bool { return refreshes.Load() >= 10 })
 	if n := g.server.count("cached.test.local A"); n != 1 {
 		t.Errorf("%d queries for an answer with a TTL of 60 s, want 1", n)
 	}
 	g.clock.pass(time.Minute)
-	eventually(t, "a query after the TTL", func() bool { return g.server.count("cached.test.local A") == 2 })
+	procs.Await(t, "a query after the TTL", func() bool { return g.server.count("cached.test.local A") == 2 })
 	cancel()
 	running.Wait()
 }
