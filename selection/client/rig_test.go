@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -185,11 +186,7 @@ func load(t testing.TB, send func() error) *traffic {
 func (l *traffic) more(n int64) {
 	l.t.Helper()
 	until := l.answered.Load() + n
-	for end := time.Now().Add(30 * time.Second); l.answered.Load() < until; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			l.t.Fatalf("only %d of %d requests were answered within 30 s", l.answered.Load(), until)
-		}
-	}
+	procs.Await(l.t, fmt.Sprintf("%d requests are answered", until), func() bool { return l.answered.Load() >= until })
 }
 
 // stop ends the traffic; no request may have failed.

@@ -95,17 +95,13 @@ func TestAServerWithACertificateServesNoClearText(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ctx, server) }()
 	client := other.Client()
-	for end := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
+	procs.Await(t, "an answer over TLS", func() bool {
 		resp, err := client.Get("https://" + server.Addr)
 		if err == nil {
 			_ = resp.Body.Close()
-			break
 		}
-		if time.Now().After(end) {
-			t.Error(err)
-			break
-		}
-	}
+		return err == nil
+	})
 	client.CloseIdleConnections()
 	stop()
 	if err := <-served; err != nil {

@@ -254,18 +254,13 @@ func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
 				_, serves := plan.Index("relay-2")
 				program[serves]++
 				// A program that has just joined does not know all relays yet.
-				for end := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
+				procs.Await(t, fmt.Sprintf("the program serves %s: %t", name, serves), func() bool {
 					pick, err := r.Pick(t.Context(), name, "")
 					if err == nil {
 						pick.Done(0)
 					}
-					if (err == nil) == serves {
-						break
-					}
-					if time.Now().After(end) {
-						t.Fatalf("the program serves %s: %t, want %t", name, err == nil, serves)
-					}
-				}
+					return (err == nil) == serves
+				})
 			}
 			if program[true] == 0 || program[false] == 0 {
 				t.Fatalf("the program serves %d services and forwards %d", program[true], program[false])
@@ -281,11 +276,7 @@ func TestRequestsAreForwardedToAndFromOtherRelays(t *testing.T) {
 				}
 				client := &http.Client{Transport: named{http.DefaultTransport, name}}
 				// A relay is ready before it knows each service that the program knows.
-				for end := time.Now().Add(waitTime); load("http://"+binary.IngressAddr(), client, 1) > 0; time.Sleep(10 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("the relay does not learn of %s", name)
-					}
-				}
+				procs.Await(t, "the relay learns of "+name, func() bool { return load("http://"+binary.IngressAddr(), client, 1) == 0 })
 				if failed := load("http://"+binary.IngressAddr(), client, 20); failed > 0 {
 					t.Errorf("%d of 20 requests from the relay to %s failed", failed, name)
 				}

@@ -122,11 +122,7 @@ func (c *cluster) router(id string, change func(*membership.Config, *router.Conf
 // ready waits until a relay accepts clients.
 func (c *cluster) ready(r *fleet.Relay) {
 	c.t.Helper()
-	for end := time.Now().Add(waitTime); len(r.Reasons()) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatal(r.Reasons())
-		}
-	}
+	procs.Await(c.t, "the relay is ready", func() bool { return len(r.Reasons()) == 0 })
 }
 
 // knows waits until the router is ready, a request has been answered, and one has reached
