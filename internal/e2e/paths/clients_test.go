@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"golang.org/x/net/http2"
 )
 
@@ -93,7 +94,7 @@ func TestStreamsWithoutAWindowHoldNoPlaceForLong(t *testing.T) {
 				reset++
 			}
 		}
-		w.await(t, "the requests to end", func() bool { return w.inFlight(t, "brief") == 0 })
+		procs.Await(t, "the requests to end", func() bool { return w.inFlight(t, "brief") == 0 })
 	})
 }
 
@@ -116,11 +117,11 @@ func TestDepartedClientsOfASilentServiceLeaveNothingBehind(t *testing.T) {
 				c.say("POST /silent HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\n%s", body)
 				all = append(all, c)
 			}
-			w.await(t, "all requests to be in flight", func() bool { return w.inFlight(t, "odd") >= clients })
+			procs.Await(t, "all requests to be in flight", func() bool { return w.inFlight(t, "odd") >= clients })
 			for _, c := range all {
 				_ = c.Close()
 			}
-			w.await(t, "what they held to be free", func() bool {
+			procs.Await(t, "what they held to be free", func() bool {
 				g, f := held()
 				return w.inFlight(t, "odd") == 0 && g <= goroutines+spare && f <= files+spare
 			})

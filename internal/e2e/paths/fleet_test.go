@@ -22,6 +22,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/e2e/unasked"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
@@ -141,7 +142,7 @@ func late() (all []*unasked.Service) {
 func everyWay(t *testing.T, test func(t *testing.T, w *way)) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			w.await(t, "the relays to know the services", func() bool {
+			procs.Await(t, "the relays to know the services", func() bool {
 				for _, r := range w.relays {
 					var all api.Services
 					resp, err := http.Get("http://" + r.AdminAddr() + "/readyz")
@@ -162,16 +163,6 @@ func everyWay(t *testing.T, test func(t *testing.T, w *way)) {
 				t.Errorf("%d failures are held against endpoints or relays, of %d", n, w.faults)
 			}
 		})
-	}
-}
-
-func (w *way) await(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !happened(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: did not happen in %v", what, patience)
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/internal/loadgen"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // opening is a request for a WebSocket, with the key of RFC 6455 §1.3.
@@ -15,7 +16,7 @@ const opening = "GET /%s HTTP/1.1\r\nHost: a\r\nRingway-Service: %s\r\nConnectio
 
 func TestAWebSocketReachesAServiceThatAcceptsItOverHTTP2(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
-		w.await(t, "the service to answer", func() bool {
+		procs.Await(t, "the service to answer", func() bool {
 			c := w.dial(t)
 			defer c.Close()
 			c.say(opening, "refused", "sockets")
@@ -36,13 +37,13 @@ func TestAWebSocketReachesAServiceThatAcceptsItOverHTTP2(t *testing.T) {
 				t.Errorf("%s is %q instead of %q", name, got, want)
 			}
 		}
-		w.await(t, "the tunnel to be a session", func() bool { return w.inFlight(t, "sockets") > 0 })
+		procs.Await(t, "the tunnel to be a session", func() bool { return w.inFlight(t, "sockets") > 0 })
 		c.say("late")
 		_ = c.CloseWrite()
 		if got := c.ended(); resp.StatusCode != http.StatusSwitchingProtocols || got != "early late" {
 			t.Errorf("over HTTP/1.1: %s, and %q came back", resp.Status, got)
 		}
-		w.await(t, "the tunnel to end", func() bool { return w.inFlight(t, "sockets") == 0 })
+		procs.Await(t, "the tunnel to end", func() bool { return w.inFlight(t, "sockets") == 0 })
 
 		h2, err := loadgen.DialHTTP2Upgrades(w.ingress)
 		if err != nil {
@@ -74,7 +75,7 @@ func TestAWebSocketReachesAServiceThatAcceptsItOverHTTP2(t *testing.T) {
 
 func TestAWebSocketToAServiceOverHTTP2ThatAcceptsNoneIsRefusedWithTheRemedy(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
-		w.await(t, "the service over HTTP/2 to answer", func() bool {
+		procs.Await(t, "the service over HTTP/2 to answer", func() bool {
 			c := w.dial(t)
 			defer c.Close()
 			c.say("GET / HTTP/1.1\r\nHost: a\r\nRingway-Service: h2c\r\n\r\n")

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -390,7 +391,7 @@ func TestWhatAServiceRefusesUnprocessedIsSentToItOnceMore(t *testing.T) {
 			f.service = "limit100"
 			f.request(t, 1, false, "POST", path, "content-type", "application/grpc", "te", "trailers")
 			_ = f.WriteData(1, false, []byte("\x00\x00\x00\x00\x05he"))
-			w.await(t, "the refusal", func() bool {
+			procs.Await(t, "the refusal", func() bool {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				return s.seen[path]

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/internal/e2e/unasked"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestNoClientReadsWhatTheServiceSentBehindTheAnswerToAnother(t *testing.T) {
@@ -183,8 +184,8 @@ func TestAClientThatReadsNothingHoldsNoPlaceForLong(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		c := w.dial(t)
 		c.say("GET /large HTTP/1.1\r\nHost: a\r\nRingway-Service: brief\r\n\r\n")
-		w.await(t, "the request to be in flight", func() bool { return w.inFlight(t, "brief") > 0 })
-		w.await(t, "the request to end", func() bool { return w.inFlight(t, "brief") == 0 })
+		procs.Await(t, "the request to be in flight", func() bool { return w.inFlight(t, "brief") > 0 })
+		procs.Await(t, "the request to end", func() bool { return w.inFlight(t, "brief") == 0 })
 	})
 }
 
@@ -199,13 +200,13 @@ func TestAServiceThatAnswersBeforeItReadsIsNotAnticipated(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		w.await(t, "the places of these requests to be free", func() bool { return w.inFlight(t, "odd") == 0 })
+		procs.Await(t, "the places of these requests to be free", func() bool { return w.inFlight(t, "odd") == 0 })
 	})
 }
 
 func TestAnUpgradeThatAServiceDoesNotKnowIsIgnored(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
-		w.await(t, "the service over HTTP/2 to answer", func() bool {
+		procs.Await(t, "the service over HTTP/2 to answer", func() bool {
 			c := w.dial(t)
 			defer c.Close()
 			c.say("GET / HTTP/1.1\r\nHost: a\r\nRingway-Service: h2c\r\n\r\n")
