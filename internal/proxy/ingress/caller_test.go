@@ -3,6 +3,7 @@ package ingress
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -266,10 +268,6 @@ func TestASessionThatStaysOpenDoesNotKeepACircuitOpen(t *testing.T) {
 		return true
 	}
 	for n := range 3 {
-		for end := time.Now().Add(10 * time.Second); !opens(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d sessions are open, and the circuit allows no other", n)
-			}
-		}
+		procs.Await(t, fmt.Sprintf("another session beside %d", n), opens)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -103,15 +104,7 @@ func (f *front) inFlight() (requests, answered int) {
 
 func (f *front) awaitInFlight(want int) {
 	f.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // polls a state
-		if n, _ := f.inFlight(); n == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			n, _ := f.inFlight()
-			f.t.Fatalf("%d requests in flight, want %d", n, want)
-		}
-	}
+	procs.Await(f.t, fmt.Sprintf("%d requests in flight", want), func() bool { n, _ := f.inFlight(); return n == want })
 }
 
 // get sends a request with a key, which may be empty.
