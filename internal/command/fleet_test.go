@@ -15,13 +15,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // liveFleet is relays with certificates and a worker that answers /fails with 500.
@@ -43,7 +43,7 @@ func liveFleet(t *testing.T, relays int) *fleet.Fleet {
 		t.Fatal(err)
 	}
 	for _, r := range f.Relays() {
-		until(t, r.ID()+" is ready and sees all", func() bool {
+		procs.Await(t, r.ID()+" is ready and sees all", func() bool {
 			members, err := get("http://" + r.AdminAddr() + "/api/v1/members")
 			explained, explainErr := get("http://" + r.AdminAddr() + "/api/v1/services/echo/explain?worker=w1")
 			_, readyErr := get("http://" + r.AdminAddr() + "/readyz")
@@ -51,15 +51,6 @@ func liveFleet(t *testing.T, relays int) *fleet.Fleet {
 		})
 	}
 	return f
-}
-
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) { // polls a state
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 func request(t *testing.T, r *fleet.Relay, path string, times int) {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // A newer memberlist may measure under other names.
@@ -76,11 +77,7 @@ func TestWhatMembersMeasureArrives(t *testing.T) {
 	}
 	value := func(key string) float64 { return testutil.ToFloat64(s.counters[key]) }
 	probes := s.samples["memberlist.probeNode"].(prometheus.Histogram)
-	for deadline := time.Now().Add(time.Minute); value("memberlist.udp.sent") == 0 || count(t, probes) == 0; time.Sleep(time.Millisecond) { // polls a state
-		if time.Now().After(deadline) {
-			t.Fatal("no packet and no probe were measured")
-		}
-	}
+	procs.Await(t, "a packet and a probe are measured", func() bool { return value("memberlist.udp.sent") > 0 && count(t, probes) > 0 })
 	if value("memberlist.msg.alive") < 2 || value("memberlist.tcp.connect") < 1 || value("memberlist.tcp.accept") < 1 {
 		t.Errorf("alive %v, connect %v, accept %v", value("memberlist.msg.alive"), value("memberlist.tcp.connect"), value("memberlist.tcp.accept"))
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // client keeps no connection.
@@ -79,11 +80,7 @@ func TestAReaderSeesWhatTheLogLeavesOut(t *testing.T) {
 		t.Errorf("the log's own level has changed: %s", text)
 	}
 	stop()
-	for deadline := time.Now().Add(30 * time.Second); m.Level() == slog.LevelDebug; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a reader that went is still served")
-		}
-	}
+	procs.Await(t, "a reader that went is not served", func() bool { return m.Level() != slog.LevelDebug })
 	if logger.Enabled(t.Context(), slog.LevelDebug) {
 		t.Error("debug records are made for a reader that went")
 	}
@@ -141,20 +138,9 @@ func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 		logger.Info("line", "n", i) // returns although no reader takes them
 	}
 	close(w.release)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if m.Idle() {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the queue is never empty")
-		}
-	}
+	procs.Await(t, "the queue is empty", m.Idle)
 	logger.Info("the end")
-	for deadline := time.Now().Add(30 * time.Second); !m.Idle(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the queue is never empty")
-		}
-	}
+	procs.Await(t, "the queue is empty again", m.Idle)
 	cancel()
 	<-done
 	got, dropped := 0, 0

@@ -3,7 +3,8 @@ package relay
 import (
 	"net"
 	"testing"
-	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // The kernel resets what waits when the listener is closed, so a stop has to know.
@@ -21,11 +22,7 @@ func TestAConnectionThatWaitsToBeAcceptedIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for end := time.Now().Add(10 * time.Second); !hasPending(l); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the connection is not seen")
-		}
-	}
+	procs.Await(t, "the connection waits", func() bool { return hasPending(l) })
 	accepted, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)

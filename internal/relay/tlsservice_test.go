@@ -14,10 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/worker"
@@ -115,15 +115,6 @@ func (f *tlsFleet) ask(id string, http2 bool) (status int, body, trailer string)
 	return resp.StatusCode, string(raw), resp.Trailer.Get("Grpc-Status")
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("this never happened: %s", what)
-		}
-	}
-}
-
 // metric returns the lines of a metric that a member shows.
 func metric(t *testing.T, admin, line string) (lines []string) {
 	t.Helper()
@@ -153,7 +144,7 @@ func TestAServiceWithItsOwnTLSIsReachedDirectlyAndThroughASidecar(t *testing.T) 
 			startTLSFleet(t, f, sidecars, certificate)
 			f.offer("w1", address, certificate, ";server-name=example.com;check=http:/healthz")
 			for _, id := range []string{"r1", "g1"} {
-				eventually(t, id+" reaches the service", func() bool { status, _, _ := f.ask(id, false); return status == 200 })
+				procs.Await(t, id+" reaches the service", func() bool { status, _, _ := f.ask(id, false); return status == 200 })
 			}
 			for range 5 {
 				for _, id := range []string{"r1", "g1"} {
@@ -186,7 +177,7 @@ func TestAWorkerWhoseServiceHasAnotherCertificateIsEvictedAndNamed(t *testing.T)
 			for _, id := range []string{"w1", "w2"} {
 				f.offer(id, address, certificate, ";server-name=example.com;selection=random")
 			}
-			eventually(t, "the service answers", func() bool { status, _, _ := f.ask("r1", false); return status == 200 })
+			procs.Await(t, "the service answers", func() bool { status, _, _ := f.ask("r1", false); return status == 200 })
 			// The certificate of the third is for the name and from itself, as that of an attacker.
 			wrong := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it got a request") }))
 			wrong.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -199,7 +190,7 @@ func TestAWorkerWhoseServiceHasAnotherCertificateIsEvictedAndNamed(t *testing.T)
 			if sidecars {
 				member, counted = f.Worker("w3").AdminAddr(), `ringway_sidecar_requests_total{result="untrusted",service="billing"}`
 			}
-			eventually(t, "the worker is evicted", func() bool {
+			procs.Await(t, "the worker is evicted", func() bool {
 				if status, body, _ := f.ask("r1", true); status != 200 {
 					t.Fatalf("a request got %d %q", status, body)
 				}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership"
@@ -105,11 +106,7 @@ func route(t *testing.T, self *member, change func(*routing.Config)) *routing.Ro
 
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) { // polls a state
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	procs.Await(t, what, cond)
 }
 
 // backend is a service that listens.

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -170,9 +171,5 @@ func TestAWorkerThatKnowsNoRelayIsNotReady(t *testing.T) {
 	if err := node.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); len(agent.Reasons()) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("with a relay: %v", agent.Reasons())
-		}
-	}
+	procs.Await(t, "with a relay, the worker is ready", func() bool { return len(agent.Reasons()) == 0 })
 }

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
@@ -260,15 +262,10 @@ func TestAWorkerIsReadyOnceTheRelaysThatItSeesHaveConnected(t *testing.T) {
 	}
 	reach := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		procs.Await(t, fmt.Sprintf("not ready because %q", want), func() bool {
 			got := reasons()
-			if want == "" && got == "" || want != "" && strings.Contains(got, want) {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("not ready because %q, want %q", got, want)
-			}
-		}
+			return want == "" && got == "" || want != "" && strings.Contains(got, want)
+		})
 	}
 	connect := func(as *identity.Source) { // an answer shows that the connection was accepted
 		t.Helper()
@@ -289,11 +286,7 @@ func TestAWorkerIsReadyOnceTheRelaysThatItSeesHaveConnected(t *testing.T) {
 	connect(r2)
 	reach("")
 	member(identity.RoleRelay, "r3")
-	for end := time.Now().Add(patience); len(seen(t, agent)) < 5; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the worker sees %v", seen(t, agent))
-		}
-	}
+	procs.Await(t, "the worker sees five members", func() bool { return len(seen(t, agent)) == 5 })
 	if got := reasons(); got != "" {
 		t.Errorf("a relay that joins later makes it unready: %s", got)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/worker/health"
 )
 
@@ -235,30 +236,19 @@ func TestAReloadTouchesOnlyWhatItChanges(t *testing.T) {
 // awaitForgotten waits until no series names the service.
 func awaitForgotten(t *testing.T, reg *prometheus.Registry, service string) {
 	t.Helper()
-	for limit := time.Now().Add(waitLimit); ; {
+	procs.Await(t, "no series of "+service, func() bool {
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(fmt.Sprint(families), `"`+service+`"`) {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("the series of %s are still there", service)
-		}
-		time.Sleep(time.Millisecond) // between two checks
-	}
+		return !strings.Contains(fmt.Sprint(families), `"`+service+`"`)
+	})
 }
 
 // awaitProbe waits until that many probes of a service have ended.
 func awaitProbe(t *testing.T, o *offering, service string, n int) {
 	t.Helper()
-	for limit := time.Now().Add(waitLimit); o.services[service].probe.Status().Probes < n; {
-		if time.Now().After(limit) {
-			t.Fatalf("no %d probes of %s", n, service)
-		}
-		time.Sleep(time.Millisecond) // between two checks
-	}
+	procs.Await(t, fmt.Sprintf("%d probes of %s", n, service), func() bool { return o.services[service].probe.Status().Probes >= n })
 }
 
 func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -19,6 +18,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -128,10 +128,10 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 	r.await("a", "b")
 
 	r.write(r.services, "services: [{name: c, address: '127.0.0.1:2'}, {name: d, adress: '127.0.0.1:2'}]\n")
-	r.eventually("a mistake is counted", func() bool { return r.reloads("refused") == 1 })
+	procs.Await(r.t, "a mistake is counted", func() bool { return r.reloads("refused") == 1 })
 	// It is not read again and again. The next change shows when a check has passed.
 	r.write(r.services, "services: [{name: a, address: '127.0.0.1:2'}]\n")
-	r.eventually("a name that the settings have is refused", func() bool { return r.reloads("refused") == 2 })
+	procs.Await(r.t, "a name that the settings have is refused", func() bool { return r.reloads("refused") == 2 })
 	for text, times := range map[string]int{"reload refused, nothing has changed": 2, "did you mean address?": 1, "by flag and by file": 1} {
 		if got := r.log.Lines(text); got != times {
 			t.Errorf("%q is logged %d times, want %d", text, got, times)
@@ -145,7 +145,7 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 	if err := os.Remove(r.services); err != nil {
 		t.Fatal(err)
 	}
-	r.eventually("a file that is gone is refused", func() bool { return r.reloads("refused") == 3 })
+	procs.Await(r.t, "a file that is gone is refused", func() bool { return r.reloads("refused") == 3 })
 	r.write(r.services, "services: [{name: c, address: '127.0.0.1:3'}]\n")
 	r.await("a", "c")
 	r.write(r.services, "services: []\n")
@@ -153,18 +153,6 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 	if r.reloads("applied") != 3 || r.reloads("unchanged") != 0 {
 		t.Errorf("%v applied, %v unchanged", r.reloads("applied"), r.reloads("unchanged"))
 	}
-}
-
-// eventually polls a state that the agent reaches by itself.
-func (r *rig) eventually(what string, reached func() bool) {
-	r.t.Helper()
-	for range 3000 {
-		if reached() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond) // between two checks
-	}
-	r.t.Fatalf("not reached: %s", what)
 }
 
 func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {

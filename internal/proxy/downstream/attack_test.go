@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -32,7 +33,7 @@ func TestHalfHeadsDoNotKeepOtherClientsFromTheirAnswers(t *testing.T) {
 	for i := range conns {
 		conns[i] = dial(t, addr).say("GET / HTTP/1.1\r\nHost: a\r\nX: ")
 	}
-	eventually(t, "the half heads", func() bool { return reading.Load() == attackers })
+	procs.Await(t, "the half heads", func() bool { return reading.Load() == attackers })
 	served := dial(t, addr)
 	// Each half head grows by a byte now and then: that gives it no further time.
 	for end := time.Now().Add(patience); incomplete.Load() < attackers; {
@@ -102,7 +103,7 @@ func TestAClientThatReadsNoAnswersIsNotReadFrom(t *testing.T) {
 		}
 	})
 	last := int64(-1)
-	eventually(t, "a server that waits", func() bool {
+	procs.Await(t, "a server that waits", func() bool {
 		now := served.Load()
 		waits := now == last && now > 0
 		last = now
@@ -165,13 +166,4 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
 }

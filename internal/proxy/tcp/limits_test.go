@@ -16,20 +16,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
 )
-
-// awaitThat waits for a state.
-func awaitThat(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
 
 // resets reports whether a connection to the address is reset. The reset may come while the
 // client still connects.
@@ -81,7 +72,7 @@ func TestAClientThatDoesNotReadHoldsLittleAndIsEnded(t *testing.T) {
 	}
 	conn := dial(t, f.addr("r1"))
 	_ = conn.SetReadBuffer(16 << 10)
-	awaitThat(t, "the client that does not read is ended", func() bool {
+	procs.Await(t, "the client that does not read is ended", func() bool {
 		return f.metric("r1", `ringway_relay_tcp_sessions_ended_total{service="db",end="idle"}`) > 0 || f.metric("r1", `ringway_relay_tcp_sessions_ended_total{end="idle",service="db"}`) > 0
 	})
 	select {
@@ -114,10 +105,10 @@ func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
 		}
 		return len(service.Peers)
 	}
-	awaitThat(t, "both workers", func() bool { return peers() == 2 })
+	procs.Await(t, "both workers", func() bool { return peers() == 2 })
 	// A session that broke at the worker that dies would count as its failure: then it gets no
 	// other, and its own check ends its offer.
-	awaitThat(t, "no session is open", func() bool { return f.metric("r1", `ringway_relay_tcp_sessions{service="db"}`) == 0 })
+	procs.Await(t, "no session is open", func() bool { return f.metric("r1", `ringway_relay_tcp_sessions{service="db"}`) == 0 })
 	closed.die()
 	session := func() {
 		conn := dial(t, f.addr("r1"))
@@ -127,8 +118,8 @@ func TestAFailedConnectIsTriedAtAnotherEndpoint(t *testing.T) {
 		_ = conn.Close()
 	}
 	retried := func() float64 { return f.metric("r1", `ringway_relay_retries_total{reason="dial",service="db"}`) }
-	awaitThat(t, "a session is tried again", func() bool { session(); return retried() > 0 })
-	awaitThat(t, "the worker that is gone gets no sessions", func() bool { session(); return peers() == 1 })
+	procs.Await(t, "a session is tried again", func() bool { session(); return retried() > 0 })
+	procs.Await(t, "the worker that is gone gets no sessions", func() bool { session(); return peers() == 1 })
 }
 
 func TestSessionsCountAsConnectionsAndRequestsOfTheirClient(t *testing.T) {
@@ -139,7 +130,7 @@ func TestSessionsCountAsConnectionsAndRequestsOfTheirClient(t *testing.T) {
 	first, second := f.session("r1"), f.session("r1")
 	third := dial(t, f.addr("r1")) // in the kernel
 	_, _ = io.WriteString(third, "third")
-	awaitThat(t, "the third connection waits", func() bool { return f.metric("r1", `ringway_relay_accept_pauses_total{reason="connections"}`) > 0 })
+	procs.Await(t, "the third connection waits", func() bool { return f.metric("r1", `ringway_relay_accept_pauses_total{reason="connections"}`) > 0 })
 	for i, conn := range []net.Conn{first, second} {
 		if err := echoes(conn, "still here"); err != nil {
 			t.Errorf("session %d: %v", i, err)
@@ -158,7 +149,7 @@ func TestTheSessionsOfOneClientAreBounded(t *testing.T) {
 	f.relay("r1", func(s *relay.Settings) { load(t, s, "--max-in-flight-per-client=1") })
 	f.worker("w1", serveTCP(t, echo), "")
 	f.session("r1")
-	awaitThat(t, "a session above the limit is refused", func() bool {
+	procs.Await(t, "a session above the limit is refused", func() bool {
 		return resets(f.addr("r1"))
 	})
 	if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="client_limit"}`); n < 1 {
@@ -177,7 +168,7 @@ func TestASilentClientOfTLSIsEndedInTime(t *testing.T) {
 		t.Errorf("%q, %v: want an alert", got, err)
 	}
 	_ = dial(t, f.passthrough("r1")).Close() // a scan of ports
-	awaitThat(t, "both are counted", func() bool {
+	procs.Await(t, "both are counted", func() bool {
 		return f.metric("r1", `ringway_relay_tcp_refused_total{reason="no_client_hello"}`) == 2
 	})
 }
@@ -200,7 +191,7 @@ func TestRequestsAndSessionsDoNotMix(t *testing.T) {
 		all, _ := io.ReadAll(conn)
 		return string(all)
 	}
-	awaitThat(t, "web answers", func() bool { return strings.HasPrefix(ask("web", ""), "HTTP/1.1 200") })
+	procs.Await(t, "web answers", func() bool { return strings.HasPrefix(ask("web", ""), "HTTP/1.1 200") })
 	if got := ask("db", ""); !strings.HasPrefix(got, "HTTP/1.1 400") || !strings.Contains(got, "--tcp-ingress") {
 		t.Errorf("a request to a TCP service: %s", got)
 	}
@@ -243,7 +234,7 @@ func TestSessionsAreCountedWithTheirBytesAndEnds(t *testing.T) {
 		t.Error(err)
 	}
 	for _, id := range []string{"r1", "g1"} {
-		awaitThat(t, id+" has counted the end", func() bool {
+		procs.Await(t, id+" has counted the end", func() bool {
 			return f.metric(id, `ringway_relay_tcp_sessions{service="db"}`) == 0 && f.metric(id, `ringway_relay_tcp_session_duration_seconds_count{service="db"}`) >= 1
 		})
 	}
@@ -261,7 +252,7 @@ func TestTheSlotsOfAWorkerBoundItsSessions(t *testing.T) {
 			f.worker("w1", serveTCP(t, echo), ";slots=2")
 			first := f.session("r1")
 			f.session("r1")
-			awaitThat(t, "a third session is refused", func() bool { return resets(f.addr("r1")) })
+			procs.Await(t, "a third session is refused", func() bool { return resets(f.addr("r1")) })
 			if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="overloaded"}`); n < 1 {
 				t.Errorf("%v are counted as overloaded", n)
 			}

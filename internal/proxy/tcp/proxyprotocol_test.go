@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 )
 
@@ -119,7 +120,7 @@ func TestTheClientOfASessionIsTheOneThatATrustedLoadBalancerReports(t *testing.T
 					t.Errorf("over %s the ClientHello does not stay whole: %v", id, err)
 				}
 			}
-			awaitThat(t, "the sessions are recorded with their clients", func() bool {
+			procs.Await(t, "the sessions are recorded with their clients", func() bool {
 				found, _ := records(t, filepath.Join(dir, "relay.log"))
 				atGate, _ := records(t, filepath.Join(dir, "gate.log"))
 				n := 0
@@ -180,7 +181,7 @@ func TestAHeaderFromElsewhereNamesNoClientOfASession(t *testing.T) {
 		conn2 := dial(t, f.passthrough("r1"))
 		_, _ = io.WriteString(conn2, header+clientHello(t, "db.example.com"))
 		_, _ = io.Copy(io.Discard, conn2)
-		awaitThat(t, "it is refused at the address of TLS", func() bool { return f.metric("r1", counted) == before+1 })
+		procs.Await(t, "it is refused at the address of TLS", func() bool { return f.metric("r1", counted) == before+1 })
 	}
 }
 
@@ -207,7 +208,7 @@ func TestASessionWithoutTheHeaderThatItNeedsIsRefusedWithAReason(t *testing.T) {
 			if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%s: %v", name, err)
 			}
-			awaitThat(t, name+" is counted", func() bool { return f.metric("r1", counted) == before+1 })
+			procs.Await(t, name+" is counted", func() bool { return f.metric("r1", counted) == before+1 })
 		}
 	}
 }

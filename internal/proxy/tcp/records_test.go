@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 )
 
@@ -90,7 +91,7 @@ func TestASessionHasOneRecordAtEachRelay(t *testing.T) {
 			}
 			second := first
 			second.From, second.Caller = "g1", "" // only the first relay knows the caller
-			awaitThat(t, "the session is recorded by both", func() bool {
+			procs.Await(t, "the session is recorded by both", func() bool {
 				atGate, _ := records(t, filepath.Join(dir, "gate.log"))
 				atRelay, _ := records(t, filepath.Join(dir, "relay.log"))
 				return atGate[session].In > 0 && atRelay[session].In > 0
@@ -113,7 +114,7 @@ func TestASessionHasOneRecordAtEachRelay(t *testing.T) {
 			unknown, unnamed := refused, refused
 			unknown.Service, unknown.Code = "absent", "unknown_service"
 			unnamed.Code = "bad_request"
-			awaitThat(t, "refused sessions are recorded", func() bool {
+			procs.Await(t, "refused sessions are recorded", func() bool {
 				atGate, _ = records(t, filepath.Join(dir, "gate.log"))
 				return atGate["unknown_service0"].Code != "" && atGate["bad_request0"].Code != ""
 			})

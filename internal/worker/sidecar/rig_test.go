@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -198,11 +199,7 @@ func noListener(t testing.TB) string {
 
 func await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) { // polls a state
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	procs.Await(t, what, cond)
 }
 
 // within ends a hang.
