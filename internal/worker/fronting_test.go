@@ -286,7 +286,7 @@ func TestAWorkerIsReadyOnceTheRelaysThatItSeesHaveConnected(t *testing.T) {
 	connect(r2)
 	reach("")
 	member(identity.RoleRelay, "r3")
-	procs.Await(t, "the worker sees five members", func() bool { return len(seen(t, agent)) == 5 })
+	procs.Await(t, "the worker sees five members", func() bool { return len(seen(t, agent)) >= 5 })
 	if got := reasons(); got != "" {
 		t.Errorf("a relay that joins later makes it unready: %s", got)
 	}
