@@ -557,7 +557,7 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(time.Second)
-		if synced() != was+1 {
+		if synced() <= was { // its own turn may come in the same second
 			t.Error("the worker could not compare its records with the relay")
 		}
 		settle(2 * frameTimeout)
