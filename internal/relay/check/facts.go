@@ -339,7 +339,7 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Status: api.Warning, Subject: p.ID,
 				Text:   fmt.Sprintf("relay %s %v: it is not compared", p.ID, ErrNoFacts),
 				Cause:  p.Err.Error(),
-				Remedy: fmt.Sprintf("upgrade %s, then check again", p.ID),
+				Remedy: fmt.Sprintf("if %s runs the relay's binary, upgrade it and check again; a program with selection/router carries requests and answers no facts, so there is nothing to do", p.ID),
 				Page:   page("relay-silent"),
 			})
 		default:

@@ -128,7 +128,17 @@ func fineUDP(f *Fleet) string {
 	if len(f.Pings) == 0 {
 		return "no other member to reach over UDP"
 	}
-	return fmt.Sprintf("%s asked over UDP: all answer", plural(len(f.Pings), "member", "members"))
+	silent := 0 // over TCP, too: workersAnswer or relaysAnswer reports them
+	for _, p := range f.Pings {
+		if p.Err != nil {
+			silent++
+		}
+	}
+	asked := plural(len(f.Pings), "member", "members")
+	if silent > 0 {
+		return fmt.Sprintf("%s asked over UDP: %d answer; the others do not answer over TCP either", asked, len(f.Pings)-silent)
+	}
+	return asked + " asked over UDP: all answer"
 }
 
 // addresses checks that the advertised addresses can be reached.
