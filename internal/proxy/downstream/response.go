@@ -100,9 +100,9 @@ func (w *response) takeBuffer() {
 func (w *response) Header() http.Header { return w.header }
 
 // CopyField adds a field to the head of the final answer, in front of those of Header, by its
-// canonical name and as it is spelled: some clients compare names with their case. A handler that passes an answer on needs no strings of its fields. If
-// CopyField returns false, the field must be added to Header: it concerns the connection, has
-// other values there, or is not valid.
+// canonical name and as it is spelled: some clients compare names with their case. A handler that
+// passes an answer on needs no strings of its fields. If CopyField returns false, the field must be
+// added to Header: it concerns the connection, has other values there, or is not valid.
 func (w *response) CopyField(name, spelled, value []byte) bool {
 	if _, set := w.header[string(name)]; set || w.status != 0 || !http1.ValidToken(name) || !http1.ValidValue(value) {
 		return false
