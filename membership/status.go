@@ -20,6 +20,9 @@ type Status struct {
 	// such a process was seen.
 	DuplicateAddr  string
 	DuplicatesSeen uint64
+	// Attaching is how many relays an attached worker should have a session with and has not yet, 0 or
+	// more. Relays that could not be reached at the last attempt do not count.
+	Attaching int
 }
 
 // statusBoard holds the Status and wakes callers that wait for Joined.

@@ -219,14 +219,29 @@ func (c *Client) certificate() (key [keyBytes]byte) {
 	return identity.KeyID(c.cfg.Identity.Chain()[0])
 }
 
-// Status reports whether this worker has a session.
+// Status reports whether this worker has a session, and how many it still lacks.
 func (c *Client) Status() membership.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	lacking, joined := map[string]struct{}{}, false
 	for _, l := range c.links {
-		if l.row != nil {
-			return membership.Status{Joined: true, Version: c.version}
+		if l.row == nil {
+			continue
 		}
+		joined = true
+		for _, relay := range l.row.Relays[:min(l.row.Size, len(l.row.Relays))] {
+			if t := c.tries[relay.Address]; t == nil || t.failures == 0 {
+				lacking[relay.ID] = struct{}{}
+			}
+		}
+	}
+	if joined {
+		for _, l := range c.links {
+			if l.row != nil {
+				delete(lacking, l.row.Self)
+			}
+		}
+		return membership.Status{Joined: true, Version: c.version, Attaching: len(lacking)}
 	}
 	err := c.err
 	if err == nil {

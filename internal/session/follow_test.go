@@ -42,3 +42,33 @@ func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
 		t.Error("the session with r3 stays, or another ends")
 	}
 }
+
+// A worker that is ready when it has as many relays as it sees must not be so with the first of three.
+func TestAWorkerThatAttachesCountsTheRelaysThatItStillLacks(t *testing.T) {
+	c, err := NewClient(Config{
+		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	relay := func(id string) RowRelay { return RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"} }
+	opened := func(id string) {
+		l := newLink(linkKey{address: id + ".invalid:1"}, id)
+		l.row = &Row{Version: 1, Self: id, Epoch: 1, Size: 3, Relays: []RowRelay{relay("r1"), relay("r2"), relay("r3"), relay("spare")}}
+		c.links[l.key] = l
+	}
+	holds := func(joined bool, attaching int) {
+		t.Helper()
+		if s := c.Status(); s.Joined != joined || s.Attaching != attaching {
+			t.Errorf("joined %v with %d relays to come, want %v and %d", s.Joined, s.Attaching, joined, attaching)
+		}
+	}
+	holds(false, 0)
+	opened("r1")
+	holds(true, 2)
+	opened("r2")
+	holds(true, 1)
+	c.tries[relay("r3").Address] = &tries{failures: 1}
+	holds(true, 0)
+}

@@ -177,13 +177,13 @@ func (a *Agent) noRelay() string {
 }
 
 // fewRelays describes which relays have not connected yet of those that ReadyRelays requires, but no
-// more than this worker sees: a relay that is gone must not hold up a rollout. It latches: relays
-// that restart later make no worker unready.
+// more than this worker sees or is about to see: a relay that is gone must not hold up a rollout. It
+// latches: relays that restart later make no worker unready.
 func (a *Agent) fewRelays() string {
 	if a.cfg.ReadyRelays == 0 || a.sidecar == nil || a.planned.Load() {
 		return ""
 	}
-	relays := 0
+	relays := a.members.Status().Attaching
 	if s := a.members.Snapshot(); s != nil {
 		for _, m := range s.Members() {
 			if m.Role == identity.RoleRelay && !m.Leaving {
