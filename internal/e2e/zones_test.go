@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -70,5 +71,39 @@ func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
 			}
 			t.Logf("%d requests, %d POSTs in flight were lost, the slowest took %v", len(results), lost, slowest)
 		})
+	}
+}
+
+// The requests have connections of their own, so no worker refuses them one: only their own failures
+// say that the zone is dead.
+func TestRequestsThatAllWorkersOfAZoneLoseAreCarriedByAnotherZone(t *testing.T) {
+	t.Parallel()
+	f := inZones(t)
+	answers := make(chan answer, 8)
+	client := newClient(t)
+	for n := range cap(answers) {
+		go func() {
+			answers <- client.send(request{method: http.MethodGet, addr: f.relays[0].Ingress, path: "/hold?key=zone", service: echo, id: fmt.Sprintf("lost-%d", n)})
+		}()
+	}
+	for alive := []*worker{f.workers[0], f.workers[2], f.workers[4]}; len(alive) > 0; alive = alive[1:] {
+		await(t, "workers of the zone have all requests", func() bool {
+			held := map[string]bool{}
+			for _, w := range alive {
+				for id := range w.executed(t) {
+					held[id] = true
+				}
+			}
+			return len(held) == cap(answers)
+		})
+		alive[0].Signal(t, syscall.SIGKILL)
+		alive[0].backend.Signal(t, syscall.SIGKILL)
+		<-alive[0].backend.Done
+	}
+	f.release(t, "zone")
+	for range cap(answers) {
+		if got := <-answers; got.status != http.StatusOK {
+			t.Errorf("a request that was on workers of the dead zone only: %v", got)
+		}
 	}
 }

@@ -135,11 +135,12 @@ func (t *try) choose(now, deadline time.Duration) error {
 }
 
 func (t *try) chooseOther(now, deadline time.Duration) (err error) {
+	gone := t.unopened > 0 || t.at.fault != nil && t.at.fault.Broken()
 	if !t.hop && t.unopened >= unopenedAtHome {
 		t.hop = t.cross(deadline)
 	}
 	if !t.hop {
-		if t.at.chosen, err = t.chooseWorker(now); err == nil || t.unopened == 0 {
+		if t.at.chosen, err = t.chooseWorker(now); err == nil || !gone {
 			return err
 		}
 		if t.hop = t.cross(deadline); !t.hop {
@@ -271,8 +272,11 @@ func (t *try) workerEnded() {
 func (t *try) workerFailed(now time.Duration) {
 	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), t.at.result())
 	t.tried.Add(t.at.pick)
-	if e := t.at.target.Endpoint; e != nil && t.at.unopened() {
-		t.unopened++
+	unopened := t.at.unopened()
+	if e := t.at.target.Endpoint; e != nil && (unopened || t.at.fault.Broken()) {
 		t.handler.cfg.Unreachable(*e)
+		if unopened {
+			t.unopened++
+		}
 	}
 }

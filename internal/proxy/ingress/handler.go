@@ -56,8 +56,8 @@ type Config struct {
 	Cookies *Cookies
 	// Circuits are per caller and service. With nil, the default, all requests pass.
 	Circuits *circuit.Breakers
-	// Unreachable is called for an endpoint that refused a connection. It must not block.
-	// Default: not called.
+	// Unreachable is called for an endpoint that refused a connection or broke it off before an
+	// answer. It must not block. Default: not called.
 	Unreachable func(advertise.Endpoint)
 	// Tracer makes spans of requests and of their attempts. Default nil: requests are not
 	// traced, and the trace headers of their callers pass unchanged.

@@ -186,6 +186,13 @@ func (e *Fault) BodyConsumed() bool { return e.bodyConsumed }
 // Endpoints may close connections, so no side is blamed.
 func (e *Fault) Stale() bool { return e.stale }
 
+// Broken reports whether the connection ended, not in order, before an answer began, as it does when
+// the process of the endpoint ends.
+func (e *Fault) Broken() bool {
+	broken := errors.Is(e.Err, errEarlyEOF) || errors.Is(e.Err, syscall.ECONNRESET) || errors.Is(e.Err, syscall.EPIPE)
+	return broken && !e.stale && e.Stage <= StageHead
+}
+
 // Unprocessed reports whether the endpoint has declared that it did not act on the request, which
 // may be sent there again over another connection. Only over HTTP/2.
 func (e *Fault) Unprocessed() bool { return e.unprocessed }
