@@ -87,7 +87,6 @@ type Cluster[S any] struct {
 }
 
 func NewCluster[S any](seed uint64) *Cluster[S] {
-	oneProcessor()
 	return &Cluster[S]{
 		Network: memnet.New(memnet.Config{Seed: seed, Latency: 500 * time.Microsecond, Jitter: 500 * time.Microsecond}),
 		Random:  rand.New(rand.NewPCG(seed, 0)),

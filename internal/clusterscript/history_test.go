@@ -227,7 +227,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Two processors crash the race detector in a bubble: see oneProcessor.
+// Two processors crash the race detector in a bubble: see oneProcessor of memnet.
 func TestUnderTheRaceDetectorMembersRunOnOneProcessor(t *testing.T) {
 	inBubble(t, func(*Cluster[nothing]) {})
 	if n := runtime.GOMAXPROCS(0); Raced && n != 1 {

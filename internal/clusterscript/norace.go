@@ -4,5 +4,3 @@ package clusterscript
 
 // Raced says that the race detector runs, which costs five times as much.
 const Raced = false
-
-func oneProcessor() {}

@@ -47,8 +47,10 @@ type Network struct {
 }
 
 // New creates a network. It starts no goroutine. For a synctest bubble it must be called
-// inside the bubble, because it creates channels.
+// inside the bubble, because it creates channels. Under the race detector the program then runs on
+// one processor: see oneProcessor.
 func New(cfg Config) *Network {
+	oneProcessor()
 	n := &Network{
 		changed: make(chan struct{}), done: make(chan struct{}),
 		sockets: make(map[netip.AddrPort]*packetConn),
