@@ -89,7 +89,7 @@ var setting = regexp.MustCompile("`--([a-z-]+)")
 func TestFlagsInTheDocumentsExist(t *testing.T) {
 	flags := string(read(t, "../docs/reference/flags.md"))
 	// Flags of commands, which are not settings.
-	others := []string{"role", "node", "out", "ready", "watch", "scale", "profile", "for"}
+	others := []string{"role", "node", "out", "ready", "watch", "scale", "profile", "for", "admin-identity-template"}
 	for _, path := range pages(t) {
 		for _, f := range setting.FindAllStringSubmatch(string(read(t, path)), -1) {
 			if !strings.Contains(flags, "| `--"+f[1]+"` |") && !slices.Contains(others, f[1]) {

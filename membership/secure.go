@@ -45,7 +45,7 @@ func (t *transport) secure(ctx context.Context, conn *tls.Conn) (greeting, error
 		return greeting{}, refusedByAlert(conn.RemoteAddr().String(), fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err))
 	}
 	shown := conn.ConnectionState().PeerCertificates // not empty: the handshake requires one
-	claims, err := identity.FromCertificate(shown[0])
+	claims, err := t.identity.FromCertificate(shown[0])
 	if err != nil {
 		return greeting{}, fmt.Errorf("TLS with %s: %w", conn.RemoteAddr(), err)
 	}

@@ -32,7 +32,7 @@ import (
 // from the goroutines of streams; it implements cache.Cache and, by callbacks, server.Callbacks.
 type clients struct {
 	cfg     Config
-	proven  bool // certificates prove the node ids
+	source  *identity.Source // its certificates prove the node ids; nil: none do
 	metrics *metrics
 	lines   *loglimit.Limiter
 	silent  *silent
@@ -80,9 +80,9 @@ type heldWatch struct {
 	ended    bool
 }
 
-func newClients(cfg Config, proven bool, m *metrics, lines *loglimit.Limiter) *clients {
+func newClients(cfg Config, source *identity.Source, m *metrics, lines *loglimit.Limiter) *clients {
 	return &clients{
-		cfg: cfg, proven: proven, metrics: m, lines: lines, changed: make(chan struct{}, 1),
+		cfg: cfg, source: source, metrics: m, lines: lines, changed: make(chan struct{}, 1),
 		silent: newSilent(), streams: map[streamID]*openStream{}, byID: map[string]*client{}, absent: map[string]bool{},
 	}
 }
@@ -117,7 +117,7 @@ func (f *clients) open(ctx context.Context, id streamID, typeURL string) error {
 
 // claimsOf returns the claims of the certificate of a stream, nil if certificates prove nothing.
 func (f *clients) claimsOf(ctx context.Context) (*identity.Claims, error) {
-	if !f.proven {
+	if f.source == nil {
 		return nil, nil
 	}
 	info, ok := credentials.TLSInfo{}, false
@@ -127,7 +127,7 @@ func (f *clients) claimsOf(ctx context.Context) (*identity.Claims, error) {
 	if !ok {
 		return nil, errors.New("the connection has no certificate")
 	}
-	claims, err := identity.PeerClaims(info.State)
+	claims, err := f.source.PeerClaims(info.State)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func FuzzRequestsOfAClient(f *testing.F) {
 		cfg := Config{MaxClients: 2, MaxServices: 3}
 		lines := loglimit.New(slog.New(slog.DiscardHandler))
 		defer lines.Stop()
-		c := callbacks{newClients(cfg, false, newMetrics(prometheus.NewRegistry()), lines)}
+		c := callbacks{newClients(cfg, nil, newMetrics(prometheus.NewRegistry()), lines)}
 		_ = c.OnStreamOpen(t.Context(), 1, resource.AnyType)
 		_ = c.OnDeltaStreamOpen(t.Context(), 1, resource.EndpointType)
 		for range 2 {

@@ -69,7 +69,7 @@ func bubble(t *testing.T, cfg Config, test func(r *rig)) {
 		cfg.Grace, cfg.Gather = max(cfg.Grace, 0), max(cfg.Gather, 0)
 		cfg.MaxClients, cfg.MaxServices = max(cfg.MaxClients, 8), max(cfg.MaxServices, 4)
 		m, lines := newMetrics(prometheus.NewRegistry()), loglimit.New(cfg.Logger)
-		c := newClients(cfg, false, m, lines)
+		c := newClients(cfg, nil, m, lines)
 		r := &rig{t: t, ctx: ctx, clients: c, worlds: make(chan world), joined: make(chan uint64, 1)}
 		r.server = server.NewServer(ctx, c, callbacks{c}, config.DeactivateLegacyWildcard())
 		done := make(chan struct{})

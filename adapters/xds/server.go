@@ -54,8 +54,11 @@ func New(cfg Config) (*ControlPlane, error) {
 	// A registry of its own: nothing is registered if New fails, and nothing stays after the end.
 	registry := prometheus.NewRegistry()
 	c := &ControlPlane{cfg: cfg, member: cfg.Node.Config(), lines: loglimit.New(cfg.Logger), metrics: newMetrics(registry), unregister: func() {}}
-	proven := c.member.Identity != nil && cfg.TLS == nil
-	c.clients = newClients(cfg, proven, c.metrics, c.lines)
+	source := c.member.Identity
+	if cfg.TLS != nil { // its certificates are no members'
+		source = nil
+	}
+	c.clients = newClients(cfg, source, c.metrics, c.lines)
 	c.planner = newPlanner(cfg, c.member.Identity != nil, c.clients, c.metrics)
 	c.fleet = presence.New(cfg.Node, cfg.Logger, registry)
 	c.catalogue, err = advertise.New(advertise.Config{Gossip: c.fleet, Rules: advertise.Rules{Proven: c.member.Identity != nil}, Logger: cfg.Logger, Registerer: registry})
@@ -187,8 +190,8 @@ func (c *ControlPlane) server(ctx context.Context) (*grpc.Server, net.Listener) 
 	}
 	var listener net.Listener
 	switch {
-	case c.clients.proven:
-		source := c.member.Identity
+	case c.clients.source != nil:
+		source := c.clients.source
 		policy := source.Policy(identity.DataPlane)
 		policy.Only = []identity.Role{identity.RoleRelay}
 		// By the matrix of connections an observer accepts none. Relays may connect to a gate, and

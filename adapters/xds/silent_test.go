@@ -110,7 +110,11 @@ func TestACertificateTakesNoPlaceOfAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newClients(Config{MaxClients: 2}, true, newMetrics(prometheus.NewRegistry()), loglimit.New(slog.New(slog.DiscardHandler)))
+	own, err := authority.Source(identity.Claims{Role: identity.RoleObserver, Cluster: "shop", Environment: "dev", Node: "xds"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newClients(Config{MaxClients: 2}, own, newMetrics(prometheus.NewRegistry()), loglimit.New(slog.New(slog.DiscardHandler)))
 	defer f.lines.Stop()
 	as := func(node string) context.Context {
 		source, err := authority.Source(identity.Claims{Role: identity.RoleRelay, Cluster: "shop", Environment: "dev", Node: node}, time.Minute)

@@ -236,7 +236,7 @@ func (c *adminCall) misdirected(resp *http.Response, text []byte) error {
 // has an environment variable with the prefix of the daemon's variables.
 // RINGWAY_ADMIN_TOKEN_FILE is the daemon's own, so that in a container the commands use the
 // token file of the process.
-type adminAccess struct{ token, cert, key, ca, clearText *pflag.Flag }
+type adminAccess struct{ token, cert, key, ca, template, clearText *pflag.Flag }
 
 func (a *adminAccess) declare(flags *pflag.FlagSet) {
 	add := func(name, usage string) *pflag.Flag {
@@ -247,6 +247,7 @@ func (a *adminAccess) declare(flags *pflag.FlagSet) {
 	a.cert = add("admin-tls-cert", "ask over TLS: certificate of an operator, PEM")
 	a.key = add("admin-tls-key", "ask over TLS: private key of the certificate, PEM")
 	a.ca = add("admin-tls-ca", "ask over TLS: authorities that the process's certificate must come from, PEM")
+	a.template = add("admin-identity-template", "ask over TLS: the process's --identity-template, if it has one")
 	flags.Bool("admin-clear-text", false, "send a token or a gossip key to another host without TLS, where the network between is trusted, or "+variable("admin-clear-text")+"=true")
 	a.clearText = flags.Lookup("admin-clear-text")
 }
@@ -340,7 +341,7 @@ func (a *adminAccess) client(addr, process string, expected identity.Expected) (
 	if files.Certificate == "" || files.Key == "" || files.Authorities == "" {
 		return "", nil, errors.New("--admin-tls-cert, --admin-tls-key and --admin-tls-ca go together")
 	}
-	source, err := identity.NewSource(files, identity.SourceConfig{})
+	source, err := identity.NewSource(files, identity.SourceConfig{Template: value(a.template)})
 	if err != nil {
 		return "", nil, fmt.Errorf("--admin-tls-cert: %w", err)
 	}
@@ -350,7 +351,7 @@ func (a *adminAccess) client(addr, process string, expected identity.Expected) (
 		if err := verify(state); err != nil {
 			return err
 		}
-		theirs, err := identity.FromCertificate(state.PeerCertificates[0])
+		theirs, err := source.FromCertificate(state.PeerCertificates[0])
 		own := source.Claims()
 		switch {
 		case err != nil:

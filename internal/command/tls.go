@@ -258,6 +258,8 @@ func certificateInfoCommand() *cobra.Command {
 	set := settings.New("tls info", "RINGWAY_TLS_INFO")
 	form := form{output: formTable}
 	settings.Enum(set, &form.output, settings.Spec{Name: "output", Letter: "o", Usage: "form of the output"}, forms...)
+	template := ""
+	settings.String(set, &template, settings.Spec{Name: "identity-template", Placeholder: "SPIFFE-ID", Usage: "that of the members, if their certificates have SPIFFE IDs"})
 	return verb(&cobra.Command{
 		Use: "info FILE...", Short: "show who a certificate is for, and until when", Args: arguments(cobra.MinimumNArgs(1)),
 		Example: "  relay tls info certs/relay-1.crt ca/ca.crt\n  relay tls info -o json certs/relay-1.crt",
@@ -277,7 +279,11 @@ func certificateInfoCommand() *cobra.Command {
 				continue
 			}
 			for _, cert := range certs {
-				infos = append(infos, fileInfo{file, identity.Describe(cert, now)})
+				info, err := identity.Describe(cert, now, template)
+				if err != nil {
+					return fmt.Errorf("--identity-template: %w", err)
+				}
+				infos = append(infos, fileInfo{file, info})
 			}
 		}
 		text, err := document(infos)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -198,6 +199,19 @@ func TestInfoShowsEveryCertificateOfEveryFile(t *testing.T) {
 	if len(infos) != 2 || infos[0].Claims == nil || infos[0].Claims.Node != "relay-1" || infos[0].File != cert || infos[0].Remaining < 29*86400 ||
 		!infos[1].Authority || infos[1].Claims != nil || infos[1].Validity != "valid" || len(infos[1].Fingerprint) != 64 {
 		t.Errorf("got %+v", infos)
+	}
+}
+
+func TestInfoReadsASPIFFEIDWithTheTemplateOfTheMembers(t *testing.T) {
+	cert, _ := clienttlstest.New(t).Files(filepath.Join(t.TempDir(), "r1"), clienttlstest.Certificate{URI: "spiffe://shop.test/prod/shop/relay/r1"})
+	if out := mustRunTLS(t, "info", "--identity-template", "spiffe://shop.test/{environment}/{cluster}/{role}/{node}", cert); !strings.Contains(out, "relay r1 of shop/prod") {
+		t.Errorf("got\n%s", out)
+	}
+	if out := mustRunTLS(t, "info", cert); !strings.Contains(out, "only with an identity template") {
+		t.Errorf("without it:\n%s", out)
+	}
+	if _, err := runTLS(t, "info", "--identity-template", "spiffe://shop.test/{node}", cert); err == nil || !strings.Contains(err.Error(), "{environment} is missing: it must be spiffe://") {
+		t.Errorf("a template that cannot be used: %v", err)
 	}
 }
 

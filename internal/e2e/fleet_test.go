@@ -71,6 +71,8 @@ type fleetConfig struct {
 	Seeds int
 	// Secure gives every process a certificate and a file of gossip keys.
 	Secure bool
+	// Issued changes what a secure fleet has been issued, before there are members. Default: nothing.
+	Issued func(*security)
 	// Attached has workers attached instead of gossiping.
 	Attached bool
 	// Records gives every relay a request log.
@@ -114,6 +116,9 @@ func startFleet(t *testing.T, cfg fleetConfig) *fleet {
 	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: cluster, Environment: environment, Binaries: cfg.Binaries})
 	if cfg.Secure {
 		f.Security = newSecurity(t, f.dir)
+		if cfg.Issued != nil {
+			cfg.Issued(f.Security)
+		}
 	}
 	f.Attach = cfg.Attached
 	for n := range cfg.Relays {

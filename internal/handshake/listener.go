@@ -184,7 +184,7 @@ var errNode = errors.New("the node of the certificate has as many connections as
 
 // claim counts a connection for its node, until it is closed.
 func (l *Listener) claim(opened *PendingConn, secured *tls.Conn) error {
-	claims, err := identity.PeerClaims(secured.ConnectionState())
+	claims, err := l.cfg.Source.PeerClaims(secured.ConnectionState())
 	if err != nil {
 		return err
 	}

@@ -290,7 +290,7 @@ func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Ref
 		if h.of.key, err = s.fleet.learn(hello.ID, chain); err != nil {
 			return nil, refusal(refusedIdentity, "worker %q: %v: give it a certificate for its --id and the role worker", hello.ID, err)
 		}
-		claims, err := identity.PeerClaims(secured.ConnectionState())
+		claims, err := cfg.Identity.PeerClaims(secured.ConnectionState())
 		if err != nil || claims.Datacenter != "" && hello.Datacenter != "" && claims.Datacenter != hello.Datacenter {
 			return nil, refusal(refusedIdentity, "worker %q in datacenter %q: its certificate is of %s", hello.ID, hello.Datacenter, claims)
 		}

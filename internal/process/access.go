@@ -252,7 +252,7 @@ func (a *Access) ownHost(header string) bool {
 // operator checks the claims of the client certificate; the handshake has verified its
 // chain.
 func (a *Access) operator(r *http.Request) error {
-	claims, err := identity.PeerClaims(*r.TLS)
+	claims, err := a.cfg.Identity.PeerClaims(*r.TLS)
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type Settings struct {
 
 	TLSCert, TLSKey, TLSCA string
 	TLSDenyFile            string
+	IdentityTemplate       string
 	GossipKeyFile          string
 	ServiceCA              string
 
@@ -173,6 +174,8 @@ func (s *Settings) Declare(set *settings.Set) {
 		Usage: "authorities that certificates of members must come from, PEM"})
 	settings.String(set, &s.TLSDenyFile, settings.Spec{Name: "tls-deny-file", Group: security, Placeholder: "FILE",
 		Usage: "certificates that no longer count, one a line: serial HEX or node ID; read again when it changes"})
+	settings.String(set, &s.IdentityTemplate, settings.Spec{Name: "identity-template", Group: security, Placeholder: "SPIFFE-ID",
+		Usage: "where SPIFFE IDs of members have their names, such as spiffe://shop.test/{environment}/{cluster}/{role}/{node}, for certificates without names ringway://; restart to change it; use the same value on all members"})
 	settings.String(set, &s.GossipKeyFile, settings.Spec{Name: "gossip-key-file", Short: "gossip keys, one a line, the one in use first", Group: security, Placeholder: "FILE",
 		Usage: "gossip keys, one a line, the one in use first; rotations are written back to it"})
 	settings.String(set, &s.ServiceCA, settings.Spec{Name: "service-ca", Group: security, Placeholder: "FILE", DefaultText: "those of this host",
@@ -290,6 +293,12 @@ func (s *Settings) checkCertificate() []settings.Problem {
 		if err := identity.CheckDenyFile(s.TLSDenyFile); err != nil {
 			problems = append(problems, settings.Problem{Setting: "tls-deny-file", Value: s.TLSDenyFile, Reason: err.Error(), Allowed: "lines `serial HEX` and `node ID`"})
 		}
+	}
+	if err := identity.CheckTemplate(s.IdentityTemplate); err != nil {
+		problems = append(problems, settings.Problem{Setting: "identity-template", Value: s.IdentityTemplate, Reason: err.Error(), Allowed: identity.TemplateRule})
+	} else if s.IdentityTemplate != "" && s.TLSCert == "" {
+		problems = append(problems, settings.Problem{Setting: "identity-template", Related: []string{"tls-cert"},
+			Reason: "without certificates there are no names to read", Allowed: "a template, with --tls-cert, --tls-key and --tls-ca"})
 	}
 	return problems
 }
@@ -441,7 +450,7 @@ func (s *Settings) Membership(logger *slog.Logger, reg prometheus.Registerer) (m
 	}
 	if s.TLSCert != "" {
 		cfg.Identity, err = identity.NewSource(identity.Files{Certificate: s.TLSCert, Key: s.TLSKey, Authorities: s.TLSCA, Denied: s.TLSDenyFile},
-			identity.SourceConfig{Logger: logger, Registerer: reg})
+			identity.SourceConfig{Logger: logger, Registerer: reg, Template: s.IdentityTemplate})
 		if err != nil {
 			return cfg, err
 		}

@@ -90,6 +90,9 @@ func TestAnAddressThatOthersReachIsProtectedOrTheOperatorAllowsIt(t *testing.T) 
 		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + good}, ""},
 		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + bad}, "line 2: "},
 		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--tls-deny-file=" + good + ".none"}, "correct the path"},
+		{[]string{"--identity-template=spiffe://shop.test/{environment}/{cluster}/{role}/{node}"}, "without certificates there are no names to read"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--identity-template=spiffe://shop.test/{environment}/{cluster}/{role}/{node}"}, ""},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-ca=a", "--identity-template=spiffe://shop.test/{cluster}/{role}/{node}"}, "{environment} is missing"},
 	} {
 		_, err := load(t, c.args...)
 		switch {

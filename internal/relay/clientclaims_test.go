@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/internal/keyfile"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -117,4 +119,133 @@ func TestACertificateOfTheFleetThatIsNoClientsSendsNoRequest(t *testing.T) {
 	r.await(t, "the refusal in the metrics", func() bool {
 		return r.metric(t, `ringway_relay_ingress_refused_total{reason="not_a_client"}`) == "1"
 	})
+}
+
+// issuer is an authority of members that is not Ringway's own, with the kind of names it writes.
+type issuer struct {
+	*clienttlstest.Authority
+	template string // of identities; empty: names of Ringway
+}
+
+const shopTemplate = "spiffe://shop.test/{environment}/{cluster}/{role}/{node}"
+
+func (i issuer) names(role identity.Role, node string) clienttlstest.Certificate {
+	if i.template != "" {
+		return clienttlstest.Certificate{URI: "spiffe://shop.test/ci/test/" + string(role) + "/" + node}
+	}
+	return clienttlstest.Certificate{URIs: []string{"ringway://role/" + string(role), "ringway://cluster/test", "ringway://env/ci", "ringway://node/" + node}}
+}
+
+// secure gives every member of a fleet a certificate.
+func (i issuer) secure(t *testing.T) func(*membership.Config) {
+	return func(c *membership.Config) {
+		t.Helper()
+		cert, key := i.Issue(i.names(c.Role, c.ID))
+		var err error
+		if c.Identity, err = identity.NewStaticSource(identity.PEM{Certificate: cert, Key: key, Authorities: i.PEM()}, identity.SourceConfig{Template: i.template}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAnAuthorityOfClientsMakesNoMembersAndThatOfMembersNoClients(t *testing.T) {
+	t.Parallel()
+	for name, template := range map[string]string{"names of Ringway": "", "SPIFFE IDs": shopTemplate} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, servers := newFleet(t), clienttlstest.New(t)
+			members, clients := issuer{clienttlstest.New(t), template}, issuer{clienttlstest.New(t), template}
+			f.secure = members.secure(t)
+			with, file := withTLS(t, servers), clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
+			r := f.relay(func(s *Settings) {
+				with(s)
+				s.IngressClientCA = file
+				s.IngressAddrs = append(s.IngressAddrs, tlsScheme+anyPort+";client-ca="+file)
+			})
+			mirror(t, f)
+			r.settled(t, "echo", 1) // from then on the ingress listens
+			answered := func(addr string, pair tls.Certificate) bool {
+				_, _, err := ask(t, overTLS(t, addr, false, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}), "https://a.test/", nil)
+				return err == nil
+			}
+			ingress := r.IngressAddrs()[1:]
+			for _, role := range identity.Roles() {
+				ofClients, ofMembers := clients.Pair(clients.names(role, "x")), members.Pair(members.names(role, "x"))
+				if answered(r.PeerAddr(), ofClients) {
+					t.Errorf("the peer listener answers a %s of the authority of clients", role)
+				}
+				conn, err := tls.Dial("tcp", r.GossipAddr(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{ofClients}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					t.Errorf("gossip answers a %s of the authority of clients", role)
+				}
+				_ = conn.Close()
+				for _, addr := range ingress {
+					if !answered(addr, ofClients) {
+						t.Errorf("a client whose certificate says %s is not answered", role)
+					}
+					if answered(addr, ofMembers) {
+						t.Errorf("the ingress answers a %s of the authority of members", role)
+					}
+				}
+			}
+			if !answered(r.PeerAddr(), members.Pair(members.names(identity.RoleRelay, "x"))) {
+				t.Error("the peer listener answers no relay at all")
+			}
+			r.await(t, "the refusals of gossip in the metrics", func() bool {
+				return r.metric(t, `ringway_membership_refusals_total{direction="inbound",reason="unknown_authority"}`) == strconv.Itoa(len(identity.Roles()))
+			})
+		})
+	}
+}
+
+func TestAClientIsCalledByItsSPIFFEIDAndTheMatrixHoldsForIt(t *testing.T) {
+	t.Parallel()
+	f, servers, members := newFleet(t), clienttlstest.New(t), issuer{clienttlstest.New(t), shopTemplate}
+	f.secure = members.secure(t)
+	with, file := withTLS(t, servers), members.WriteTo(filepath.Join(t.TempDir(), "fleet.crt"))
+	settings := func(s *Settings) {
+		with(s)
+		s.IngressClientCA = file
+	}
+	r := f.relay(settings)
+	open := f.relay(func(s *Settings) { settings(s); s.IngressClientClaims = followNo })
+	mirror(t, f)
+	for _, one := range f.relays {
+		one.settled(t, "echo", 1)
+		one.await(t, "a way to the worker", func() bool {
+			resp, _ := one.call(t, "GET", "/", nil, "Ringway-Service: echo")
+			return resp.StatusCode == http.StatusOK
+		})
+	}
+	both := members.names(identity.RoleClient, "cart")
+	both.URIs = []string{"ringway://role/client", "ringway://cluster/test", "ringway://env/ci", "ringway://node/admin"}
+	for name, c := range map[string]struct {
+		certificate clienttlstest.Certificate
+		caller      string // empty: refused, unless claims do not count
+	}{
+		"a client":             {members.names(identity.RoleClient, "cart"), "spiffe://shop.test/ci/test/client/cart"},
+		"an observer":          {members.names(identity.RoleObserver, "cart"), "spiffe://shop.test/ci/test/observer/cart"},
+		"a worker":             {members.names(identity.RoleWorker, "cart"), ""},
+		"a relay":              {members.names(identity.RoleRelay, "cart"), ""},
+		"of another cluster":   {clienttlstest.Certificate{URI: "spiffe://shop.test/ci/other/client/cart"}, ""},
+		"of another domain":    {clienttlstest.Certificate{URI: "spiffe://other.test/ci/test/client/cart"}, ""},
+		"a workload":           {clienttlstest.Certificate{URI: "spiffe://shop.test/ns/shop/sa/cart"}, ""},
+		"names of Ringway":     {issuer{}.names(identity.RoleClient, "cart"), ""},
+		"an ID and such names": {both, ""},
+	} {
+		pair := members.Pair(c.certificate)
+		body := func(r *runningRelay) (string, error) {
+			_, body, err := ask(t, overTLS(t, r.IngressAddrs()[1], true, &tls.Config{RootCAs: servers.Pool(), Certificates: []tls.Certificate{pair}}), "https://a.test/", nil)
+			return body, err
+		}
+		if got, err := body(r); (err == nil) != (c.caller != "") || err == nil && !strings.Contains(got, "Ringway-Caller: "+c.caller+"\r\n") {
+			t.Errorf("%s: %v\n%s", name, err, got)
+		}
+		if got, err := body(open); err != nil || !strings.Contains(got, "Ringway-Caller: "+c.caller) {
+			t.Errorf("%s, where claims do not count: %v\n%s", name, err, got)
+		}
+	}
 }

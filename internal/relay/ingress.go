@@ -108,6 +108,10 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 		Self: identity.Claims{Role: m.Role, Cluster: m.Cluster, Environment: m.Environment, Node: m.ID},
 		Only: []identity.Role{identity.RoleClient, identity.RoleObserver}, // those that submit requests
 	}
+	read := identity.FromCertificate
+	if m.Identity != nil {
+		read = m.Identity.FromCertificate
+	}
 	return func(presented []*x509.Certificate) error {
 		ours := cfg.IngressClientClaims == followYes
 		if m.Identity != nil {
@@ -120,7 +124,7 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 		if !ours {
 			return nil
 		}
-		claims, err := identity.FromCertificate(presented[0])
+		claims, err := read(presented[0])
 		if err != nil {
 			return err
 		}

@@ -107,14 +107,14 @@ func TestInfoReportsTheContentOfACertificate(t *testing.T) {
 	if r := info.RemainingSeconds; r <= 0 || r > 3600 {
 		t.Errorf("remaining %d s", r)
 	}
-	if early := Describe(a.cert, a.cert.NotBefore.Add(-time.Second)); early.Validity != NotYetValid || !early.Authority || early.Problem != "" || early.Claims != nil {
+	if early := describe(a.cert, a.cert.NotBefore.Add(-time.Second), nil); early.Validity != NotYetValid || !early.Authority || early.Problem != "" || early.Claims != nil {
 		t.Errorf("%+v", early)
 	}
-	if late := Describe(a.cert, a.cert.NotAfter.Add(1500*time.Millisecond)); late.Validity != Expired || late.RemainingSeconds != -1 {
+	if late := describe(a.cert, a.cert.NotAfter.Add(1500*time.Millisecond), nil); late.Validity != Expired || late.RemainingSeconds != -1 {
 		t.Errorf("%+v", late)
 	}
 	bad := a.forge(t, Claims{Role: "boss"}, nil)
-	if d := Describe(bad.Leaf, time.Now()); d.Claims != nil || !strings.Contains(d.Problem, "unknown role") {
+	if d := describe(bad.Leaf, time.Now(), nil); d.Claims != nil || !strings.Contains(d.Problem, "unknown role") {
 		t.Errorf("%+v", d)
 	}
 }

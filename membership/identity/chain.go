@@ -40,10 +40,10 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 		if above := lasting(chains); above.NotAfter.Before(until) {
 			until = above.NotAfter
 		}
-		return until, t.denied(leaf)
+		return until, t.refuseDenied(leaf)
 	}
 	refusal := &RefusalError{Field: reasonUnknownAuthority, Cause: err}
-	if claims, err := FromCertificate(leaf); err == nil {
+	if claims, err := t.template.claims(leaf); err == nil {
 		refusal.Node = claims.Node
 	}
 	var invalid x509.CertificateInvalidError
@@ -89,15 +89,15 @@ func useName(use x509.ExtKeyUsage) string {
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // PeerClaims returns the claims of the peer of a connection that was made with a
-// configuration of a Source. Call it after the handshake.
-func PeerClaims(state tls.ConnectionState) (Claims, error) {
+// configuration of this Source. Call it after the handshake.
+func (s *Source) PeerClaims(state tls.ConnectionState) (Claims, error) {
 	if !state.HandshakeComplete {
 		return Claims{}, errors.New("the TLS handshake is not complete: call HandshakeContext first")
 	}
 	if len(state.PeerCertificates) == 0 {
 		return Claims{}, &RefusalError{Field: reasonNoCertificate, Cause: errors.New("none was shown")}
 	}
-	return FromCertificate(state.PeerCertificates[0])
+	return s.FromCertificate(state.PeerCertificates[0])
 }
 
 // Validity is whether a certificate is valid at a given time.
@@ -136,8 +136,17 @@ type Info struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Describe describes one certificate as of now.
-func Describe(cert *x509.Certificate, now time.Time) Info {
+// Describe describes one certificate as of now, with the claims that a Source with the template has
+// for it: [SourceConfig.Template]. The error is why the template cannot be used.
+func Describe(cert *x509.Certificate, now time.Time, template string) (Info, error) {
+	t, err := parseTemplate(template)
+	if err != nil {
+		return Info{}, refusedTemplate(template, err)
+	}
+	return describe(cert, now, t), nil
+}
+
+func describe(cert *x509.Certificate, now time.Time, t *template) Info {
 	info := Info{
 		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
 		Authority: cert.IsCA, Key: keyName(cert.PublicKey),
@@ -151,7 +160,7 @@ func Describe(cert *x509.Certificate, now time.Time) Info {
 	case now.Before(cert.NotBefore):
 		info.Validity = NotYetValid
 	}
-	claims, err := FromCertificate(cert)
+	claims, err := t.claims(cert)
 	switch {
 	case err == nil:
 		info.Claims = &claims

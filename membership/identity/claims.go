@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// scheme is the scheme of all URIs with claims. Other URIs are ignored, so that a
-// certificate can also contain, for example, a SPIFFE id.
+// scheme is the scheme of all URIs with claims, unless there is a template. Other URIs are ignored,
+// so that a certificate can also contain, for example, a SPIFFE id.
 const scheme = "ringway"
 
 // The kinds of claim: the host part of a URI.
@@ -65,8 +65,9 @@ func (e *claimsError) Error() string {
 		" (wanted are the URI names ringway://role/…, ringway://cluster/…, ringway://env/…, ringway://node/… once each, ringway://dc/… at most once, and any number of ringway://service/…)"
 }
 
-// FromCertificate reads the claims of a certificate. It does not check the signature or the
-// validity. The error is a [claimsError] with all problems.
+// FromCertificate reads the claims in the names ringway://… of a certificate. It does not check the
+// signature or the validity, and knows no template: for a peer use [Source.FromCertificate]. The
+// error is a [claimsError] with all problems.
 func FromCertificate(cert *x509.Certificate) (Claims, error) {
 	if cert == nil {
 		return Claims{}, errors.New("no certificate to read claims from")
@@ -109,6 +110,9 @@ func fromURIs(uris []*url.URL) (Claims, error) {
 			continue
 		}
 		found[kind] = value
+	}
+	if len(found) == 0 && slices.ContainsFunc(uris, func(u *url.URL) bool { return u != nil && u.Scheme == "spiffe" }) {
+		problems = append(problems, "its SPIFFE ID counts only with an identity template (--identity-template, of a command --admin-identity-template)")
 	}
 	for _, kind := range []string{kindRole, kindCluster, kindEnvironment, kindNode} {
 		if found[kind] == "" {

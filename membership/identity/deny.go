@@ -100,21 +100,21 @@ func (f Files) readDenyList() (list denyList, hash [sha256.Size]byte, err error)
 
 func (l denyList) size() int { return len(l.serials) + len(l.nodes) }
 
-// denied refuses a certificate whose serial number or node is on the list.
-func (l denyList) denied(cert *x509.Certificate) error {
-	if l.size() == 0 {
+// refuseDenied refuses a certificate whose serial number or node is on the list.
+func (m *material) refuseDenied(cert *x509.Certificate) error {
+	if m.denyList.size() == 0 {
 		return nil
 	}
-	claims, _ := FromCertificate(cert) // without claims, only the serial number can match
+	claims, _ := m.template.claims(cert) // without claims, only the serial number can match
 	refuse := func(what string) error {
 		return &RefusalError{Field: reasonDenied, Node: claims.Node,
 			Cause: fmt.Errorf("%s is on the deny list; remove it there, or make a new certificate", what)}
 	}
 	serial := cert.SerialNumber.Text(16)
 	switch {
-	case l.serials[serial]:
+	case m.serials[serial]:
 		return refuse("serial " + serial)
-	case claims.Node != "" && l.nodes[claims.Node]:
+	case claims.Node != "" && m.nodes[claims.Node]:
 		return refuse("node " + claims.Node)
 	}
 	return nil

@@ -76,7 +76,7 @@ func TestADeniedCertificateIsRefusedInBothDirectionsWithoutARestart(t *testing.T
 				t.Errorf("%q: %s it is refused as %q, want %q: %v", list, direction, got, want, err)
 			}
 		}
-		if got, _ := reasonOf(self.current.Load().denied(stolen.current.Load().pair.Leaf)); got != want {
+		if got, _ := reasonOf(self.current.Load().refuseDenied(stolen.current.Load().pair.Leaf)); got != want {
 			t.Errorf("%q: Denied says %q", list, got)
 		}
 	}

@@ -28,6 +28,8 @@
 //   - Use only configurations of a Source for traffic between members, never another
 //     tls.Config. The configurations stay valid for the life of the process; they read the
 //     newest certificate and authorities at each handshake.
+//   - What a certificate claims depends on the template of the Source (see template.go), so read it
+//     by Source.PeerClaims or Source.FromCertificate.
 //   - Claims count only after a handshake has completed: before that the peer has not yet
 //     proved that it holds the key.
 //   - In TLS 1.3 the initiator's handshake completes before the acceptor checks the

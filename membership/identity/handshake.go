@@ -133,7 +133,7 @@ func (s *Source) judge(state tls.ConnectionState, e handshake) error {
 	if _, err := t.check(state.PeerCertificates, use); err != nil {
 		return err
 	}
-	claims, err := FromCertificate(state.PeerCertificates[0])
+	claims, err := t.template.claims(state.PeerCertificates[0])
 	if err != nil {
 		return &RefusalError{Field: reasonMalformed, Cause: err}
 	}

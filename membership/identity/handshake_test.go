@@ -45,10 +45,10 @@ func TestEveryCellOfTheMatrixHoldsOverTLS(t *testing.T) {
 					if !m.succeeded() {
 						t.Fatalf("refused: %+v", m)
 					}
-					if got, err := PeerClaims(m.clientPeer); err != nil || got != to.Claims() {
+					if got, err := from.PeerClaims(m.clientPeer); err != nil || got != to.Claims() {
 						t.Errorf("the initiator sees %+v, %v", got, err)
 					}
-					if got, err := PeerClaims(m.serverPeer); err != nil || got != from.Claims() {
+					if got, err := to.PeerClaims(m.serverPeer); err != nil || got != from.Claims() {
 						t.Errorf("the target sees %+v, %v", got, err)
 					}
 					return

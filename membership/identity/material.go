@@ -70,6 +70,8 @@ type material struct {
 	pair   tls.Certificate
 	roots  *x509.CertPool
 	claims Claims
+	// template is where certificates have their claims; it never changes.
+	template *template
 	// authority is the certificate above ours that expires first.
 	authority *x509.Certificate
 	denyList
@@ -85,9 +87,9 @@ type material struct {
 // parse builds a set from the contents of three files, or returns all problems. Our own
 // certificate is checked like the other members will check it, so that a mistake is found
 // here and not by their refusal.
-func (p PEM) parse(now time.Time) (*material, error) {
+func (p PEM) parse(now time.Time, t *template) (*material, error) {
 	var errs []error
-	m := &material{hash: p.hash(), roots: x509.NewCertPool(), trusted: sha256.Sum256(p.Authorities), replaced: make(chan struct{})}
+	m := &material{hash: p.hash(), template: t, roots: x509.NewCertPool(), trusted: sha256.Sum256(p.Authorities), replaced: make(chan struct{})}
 	authorities, err := keyfile.Certificates(p.Authorities)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("authorities: %w", err))
@@ -109,7 +111,7 @@ func (p PEM) parse(now time.Time) (*material, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if m.claims, err = FromCertificate(chain[0]); err != nil {
+	if m.claims, err = t.claims(chain[0]); err != nil {
 		errs = append(errs, fmt.Errorf("certificate: %w", err))
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {

@@ -31,7 +31,7 @@ const (
 const signatureSize = 64
 
 // remedyKey is the remedy for a key that cannot sign statements.
-const remedyKey = "members sign statements with Ed25519 or ECDSA P-256: create the certificate again (`tls cert create` creates a suitable one)"
+const remedyKey = "members sign statements with Ed25519 or ECDSA P-256, whose signatures fit into a packet: create the certificate again with such a key (`tls cert create` creates a suitable one; at other issuers set the type of the key)"
 
 // KeyID returns a short name of a certificate: the first 8 bytes of the SHA-256 of its DER.
 // It is used to look a certificate up and proves nothing.
@@ -151,7 +151,7 @@ func (s *Source) Certify(chain [][]byte) (*Certified, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Claims, _ = FromCertificate(leaf) // cannot fail: certify has read them
+	c.Claims, _ = m.template.claims(leaf) // cannot fail: certify has read them
 	c.KeyID, c.Serial, c.NotAfter = KeyID(leaf.Raw), leaf.SerialNumber.Text(16), until
 	c.public = leaf.PublicKey
 	for _, der := range chain {
@@ -194,7 +194,7 @@ func (s *Source) certify(m *material, chain [][]byte) (leaf *x509.Certificate, u
 			return nil, until, err
 		}
 	}
-	claims, err := FromCertificate(leaf)
+	claims, err := m.template.claims(leaf)
 	if err != nil {
 		return nil, until, &RefusalError{Field: reasonMalformed, Cause: err}
 	}

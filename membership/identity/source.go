@@ -30,16 +30,24 @@ type SourceConfig struct {
 	Now func() time.Time
 	// Interval is the time between two reads of the files in Run; default 5 s.
 	Interval time.Duration
+	// Template is where the SPIFFE ID of a certificate has its claims, for authorities that do not
+	// issue names ringway://…: spiffe://TRUST-DOMAIN/ and a path of fixed elements and {environment},
+	// {cluster}, {role} and {node}, each once and a whole element, in any order. Default: none. With a
+	// template every certificate, of this process and of peers, needs a matching ID as its only URI
+	// name: names ringway://… do not count, so that no certificate says twice who its holder is. Such
+	// a certificate names no datacenter and no services. All members need the same template.
+	Template string
 }
 
 // Source holds this process's certificate and key and its trusted authorities, and makes
 // TLS configurations that always use the newest ones. All methods are safe for concurrent
 // use.
 type Source struct {
-	files   *Files // nil: in memory, never reloaded
-	cfg     SourceConfig
-	metrics *metrics
-	current atomic.Pointer[material]
+	files    *Files // nil: in memory, never reloaded
+	cfg      SourceConfig
+	template *template
+	metrics  *metrics
+	current  atomic.Pointer[material]
 
 	connections registry // open connections, checked again by Run
 
@@ -59,13 +67,16 @@ type fileState struct {
 // all problems. Run and Reload read the files again. A key file that others can write is
 // refused; one that others can read causes a warning.
 func NewSource(files Files, cfg SourceConfig) (*Source, error) {
-	s := newSource(cfg)
+	s, err := newSource(cfg)
+	if err != nil {
+		return nil, err
+	}
 	s.files = &files
 	content, err := files.read()
 	if err != nil {
 		return nil, fmt.Errorf("load certificates: %w", err)
 	}
-	m, parseErr := content.parse(s.cfg.Now())
+	m, parseErr := content.parse(s.cfg.Now(), s.template)
 	warning, err := keyfile.CheckAccess(files.Key)
 	if err := errors.Join(parseErr, err); err != nil {
 		return nil, fmt.Errorf("load certificates from %s, %s and %s: %w", files.Certificate, files.Key, files.Authorities, err)
@@ -82,8 +93,11 @@ func NewSource(files Files, cfg SourceConfig) (*Source, error) {
 
 // NewStaticSource returns a Source in memory: Run and Reload have no files to read.
 func NewStaticSource(content PEM, cfg SourceConfig) (*Source, error) {
-	s := newSource(cfg)
-	m, err := content.parse(s.cfg.Now())
+	s, err := newSource(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m, err := content.parse(s.cfg.Now(), s.template)
 	if err != nil {
 		return nil, fmt.Errorf("load certificates: %w", err)
 	}
@@ -101,7 +115,7 @@ func (s *Source) start(m *material) {
 	s.warnOfDenial(m)
 }
 
-func newSource(cfg SourceConfig) *Source {
+func newSource(cfg SourceConfig) (*Source, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -111,7 +125,11 @@ func newSource(cfg SourceConfig) *Source {
 	if cfg.Interval <= 0 {
 		cfg.Interval = defaultInterval
 	}
-	return &Source{cfg: cfg}
+	t, err := parseTemplate(cfg.Template)
+	if err != nil {
+		return nil, refusedTemplate(cfg.Template, err)
+	}
+	return &Source{cfg: cfg, template: t}, nil
 }
 
 func (s *Source) register() {
@@ -128,12 +146,21 @@ func (s *Source) register() {
 // a certificate that differs in any other claim.
 func (s *Source) Claims() Claims { return s.current.Load().claims }
 
+// FromCertificate reads the claims of a certificate where this process expects them: in its SPIFFE
+// ID if there is a template, else as the function [FromCertificate] does. It does not check the
+// signature or the validity.
+func (s *Source) FromCertificate(cert *x509.Certificate) (Claims, error) {
+	return s.template.claims(cert)
+}
+
 // Info describes the certificate in use.
-func (s *Source) Info() Info { return Describe(s.current.Load().pair.Leaf, s.cfg.Now()) }
+func (s *Source) Info() Info { return describe(s.current.Load().pair.Leaf, s.cfg.Now(), s.template) }
 
 // Authority describes the certificate above ours that expires first. After that no member
 // accepts our certificate any more.
-func (s *Source) Authority() Info { return Describe(s.current.Load().authority, s.cfg.Now()) }
+func (s *Source) Authority() Info {
+	return describe(s.current.Load().authority, s.cfg.Now(), s.template)
+}
 
 // Policy returns the policy of this process for the given mode.
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }
@@ -226,12 +253,12 @@ func (s *Source) reloadCertificates(old *material) (*material, error) {
 		s.certificates = fileState{}
 		return old, nil
 	}
-	m, err := content.parse(s.cfg.Now())
+	m, err := content.parse(s.cfg.Now(), s.template)
 	if err != nil {
 		// The files may have been swapped between two of these reads.
 		if again, readErr := s.files.read(); readErr == nil && again.hash() != hash {
 			hash = again.hash()
-			m, err = again.parse(s.cfg.Now())
+			m, err = again.parse(s.cfg.Now(), s.template)
 		}
 	}
 	if err == nil && m.claims.holder() != old.claims.holder() {
@@ -288,7 +315,7 @@ func (s *Source) reloadDenyList(m *material) (*material, error) {
 // warnOfDenial warns if our own certificate is on the deny list. This is not an error: the
 // list is the same on all hosts, and must be used even though it contains our certificate.
 func (s *Source) warnOfDenial(m *material) {
-	if err := m.denied(m.pair.Leaf); err != nil {
+	if err := m.refuseDenied(m.pair.Leaf); err != nil {
 		s.cfg.Logger.Warn("our own certificate is on the deny list: the others refuse it", "err", err)
 	}
 }

@@ -159,7 +159,7 @@ func (t trust) judgeAgain(w *watched) *RefusalError {
 		w.judged = standing{trusts: t.trusts, until: until}
 	}
 	if t.now.After(w.judged.until) {
-		claims, _ := FromCertificate(w.presented[0]) // gossip and admin listeners let in a certificate without
+		claims, _ := t.template.claims(w.presented[0]) // gossip and admin listeners let in a certificate without
 		return ended(claims.Node, w.judged.until)
 	}
 	return nil

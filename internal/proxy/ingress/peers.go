@@ -74,7 +74,7 @@ func NewKeeper(cfg KeeperConfig) (*sharedkey.Keeper, error) {
 
 // AuthorizePeer admits relays and gates by the certificate that the listener has verified.
 func AuthorizePeer(source *identity.Source, req *http.Request) error {
-	claims, err := identity.PeerClaims(*req.TLS)
+	claims, err := source.PeerClaims(*req.TLS)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 // workers of their range as soon as they have planned with them.
 type connected struct {
 	net.Listener // returns connections whose handshake is complete
+	source       *identity.Source
 	enough       int
 
 	mu     sync.Mutex
@@ -34,7 +35,7 @@ func (c *connected) note(state tls.ConnectionState) {
 		return
 	}
 	// An observer may connect to any worker, so it proves nothing about the plan.
-	if claims, err := identity.PeerClaims(state); err == nil && claims.Role == identity.RoleRelay {
+	if claims, err := c.source.PeerClaims(state); err == nil && claims.Role == identity.RoleRelay {
 		c.relays[claims.Node] = true
 	}
 }

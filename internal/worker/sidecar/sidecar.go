@@ -114,7 +114,7 @@ func New(cfg Config) (*Sidecar, error) {
 		Allowed: "relays and observers of this cluster and environment",
 		Refused: s.metrics.refused, Logger: cfg.Logger,
 	})
-	s.connected = &connected{Listener: s.admission, enough: cfg.ReadyRelays, relays: map[string]bool{}}
+	s.connected = &connected{Listener: s.admission, source: cfg.Identity, enough: cfg.ReadyRelays, relays: map[string]bool{}}
 	// No time limits here: the relay has already limited the size of the head and its time,
 	// in units that HTTP/2 counts differently.
 	s.server = downstream.New(downstream.Config{

@@ -65,6 +65,7 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	set.StringVar(&files.Certificate, "tls-cert", "", "certificate of an observer, PEM")
 	set.StringVar(&files.Key, "tls-key", "", "its key, PEM")
 	set.StringVar(&files.Authorities, "tls-ca", "", "authorities, PEM")
+	template := set.String("identity-template", "", "where SPIFFE IDs of members have their names, such as spiffe://shop.test/{environment}/{cluster}/{role}/{node}")
 	keys := set.String("gossip-keys", "", "file of gossip keys")
 	seeds := set.String("join", "", "addresses of members, separated by commas")
 	clients := set.String("clients", "", "fixed list of node ids, separated by commas; default: those with a stream")
@@ -77,7 +78,7 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	}
 	var err error
 	if files.Certificate != "" {
-		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry}); err != nil {
+		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry, Template: *template}); err != nil {
 			return err
 		}
 	}
