@@ -215,7 +215,7 @@ func TestAForeignClusterIsRefusedOnBothSidesAndNeverSeen(t *testing.T) {
 	for foreign.Status().Err == nil && ctx.Err() == nil {
 		foreign.waitForAttempt(ctx)
 	}
-	want := fmt.Sprintf(`cluster mismatch: ours "prod", theirs "test" (r1, %s)`, seed.Addr())
+	want := fmt.Sprintf(`cluster mismatch: ours "prod", theirs "test" (r1, %s): give both the same --cluster, or correct --join`, seed.Addr())
 	if err := foreign.Status().Err; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("joiner's error is %v, want %s", err, want)
 	}

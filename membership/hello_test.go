@@ -125,7 +125,7 @@ func (muted) Write(b []byte) (int, error) { return len(b), nil }
 
 func TestARefusalReadsLikeADiagnosis(t *testing.T) {
 	err := &RefusalError{Field: "cluster", Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"}
-	if got, want := err.Error(), `cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)`; got != want {
+	if got, want := err.Error(), `cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400): give both the same --cluster, or correct --join`; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
 }

@@ -101,7 +101,7 @@ func (n *Node) join(ctx context.Context) {
 		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		if len(targets) == 0 {
-			// err has the reason
+			err = fmt.Errorf("%w: correct --join or the DNS", err)
 		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
 			err = joinErr
 		} else {
@@ -334,7 +334,7 @@ func (n *Node) joinOne(addr string) error {
 		return refusal
 	}
 	n.metrics.joins.WithLabelValues(joinFailed).Inc()
-	return fmt.Errorf("join %s: %s", addr, oneLine(err, "failed to join "+addr+": "))
+	return fmt.Errorf("join %s: %s: start a member there and open its port, or correct --join", addr, oneLine(err, "failed to join "+addr+": "))
 }
 
 // oneLine writes memberlist's list of errors, a text of several lines, on one line.

@@ -23,12 +23,17 @@ type RefusalError struct {
 	Cause error
 }
 
-// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)
+// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400): give both
+// the same --cluster, or correct --join
 func (e *RefusalError) Error() string {
 	if e.Cause != nil {
 		return e.Cause.Error()
 	}
-	return fmt.Sprintf("%s mismatch: ours %q, theirs %q (%s, %s)", e.Field, e.Ours, e.Theirs, e.Node, e.Addr)
+	text := fmt.Sprintf("%s mismatch: ours %q, theirs %q (%s, %s)", e.Field, e.Ours, e.Theirs, e.Node, e.Addr)
+	if remedy := remedies[e.Field]; remedy != "" {
+		text += ": " + remedy
+	}
+	return text
 }
 
 // Unwrap returns the cause for errors.Is and errors.As.
@@ -57,6 +62,15 @@ const (
 var refusalFields = [...]string{
 	fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol,
 	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS,
+}
+
+// remedies end the texts of refusals for which both sides are told the same.
+var remedies = map[string]string{
+	fieldCluster:     "give both the same --cluster, or correct --join",
+	fieldEnvironment: "give both the same --environment, or correct --join",
+	fieldFormat:      "run releases on both that understand each other",
+	fieldKey:         "give both the same key in --gossip-key-file",
+	fieldCertificate: "correct --cluster, --environment or --id, or issue another certificate",
 }
 
 const (

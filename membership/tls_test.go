@@ -304,7 +304,7 @@ func TestASeedThatMissedARotationIsBroughtTheKeys(t *testing.T) {
 func TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides(t *testing.T) {
 	relay := start(t, func(c *Config) { c.ID, c.Keyring = "r1", keyring(t, 2) })
 	lagging := start(t, func(c *Config) { c.ID, c.Seeds, c.Keyring = "r2", []string{relay.Addr()}, keyring(t, 1) })
-	if got, want := lagging.refusedFor(t), `gossip key mismatch: ours "`+prints(1)[0]+`", theirs "`+prints(2)[0]; !strings.Contains(got, want) {
+	if got, want := lagging.refusedFor(t), `gossip key mismatch: ours "`+prints(1)[0]+`", theirs "`+prints(2)[0]; !strings.Contains(got, want) || !strings.Contains(got, "--gossip-key-file") {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	if !strings.Contains(relay.log.String(), "gossip key mismatch") {

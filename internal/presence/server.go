@@ -263,9 +263,9 @@ func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Ref
 	case kind != session.KindHello || err != nil:
 		return nil, refusal(refusedMalformed, "no hello: frame %d, %v", kind, err)
 	case hello.Cluster != cfg.Cluster:
-		return nil, refusal(refusedCluster, "cluster mismatch: ours %q, theirs %q", cfg.Cluster, hello.Cluster)
+		return nil, refusal(refusedCluster, "cluster mismatch: ours %q, theirs %q: give both the same --cluster, or correct --attach", cfg.Cluster, hello.Cluster)
 	case hello.Environment != cfg.Environment:
-		return nil, refusal(refusedCluster, "environment mismatch: ours %q, theirs %q", cfg.Environment, hello.Environment)
+		return nil, refusal(refusedCluster, "environment mismatch: ours %q, theirs %q: give both the same --environment, or correct --attach", cfg.Environment, hello.Environment)
 	case hello.Epoch > uint64(time.Now().Add(futureEpoch).UnixMilli()):
 		return nil, refusal(refusedEpoch, "worker %s starts in the future: set its clock", hello.ID)
 	}

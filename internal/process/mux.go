@@ -78,11 +78,10 @@ func ReasonTexts(reasons []Reason) []string {
 
 // WaitsToJoin returns the reason of a member that has not joined; err is why, or nil.
 func WaitsToJoin(err error) Reason {
-	r := Reason{NotJoined, "not joined yet"}
 	if err != nil {
-		r.Text += ": " + err.Error()
+		return Reason{NotJoined, "not joined yet: " + err.Error()}
 	}
-	return r
+	return Reason{NotJoined, "not joined yet: the first answer of a member of --join is awaited"}
 }
 
 // Limits returns a reason for each limit of this member that leaves out a part of the fleet. A nil

@@ -436,7 +436,7 @@ func TestARelayIsUnreadyUntilItHasJoinedAndReportsTheReason(t *testing.T) {
 	}
 	r.await(t, "a reason", func() bool {
 		status, _ := r.api(t, "/readyz", &ready)
-		return status == 503 && len(ready.Reasons) > 0 && strings.Contains(ready.Reasons[0], "not joined yet: join ")
+		return status == 503 && len(ready.Reasons) > 0 && strings.Contains(ready.Reasons[0], "not joined yet: join ") && strings.HasSuffix(ready.Reasons[0], "or correct --join")
 	})
 }
 

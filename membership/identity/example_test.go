@@ -29,7 +29,7 @@ func ExamplePolicy() {
 	peer.Role = identity.RoleClient
 	fmt.Println(policy.Check(peer))
 	// Output:
-	// environment mismatch: ours "prod", theirs "staging" (relay-7)
+	// environment mismatch: ours "prod", theirs "staging" (relay-7): give both a certificate of one environment
 	// <nil>
 	// connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (relay-7)
 }

@@ -136,8 +136,8 @@ func TestTheClaimsInGossipAreComparedWithTheCertificate(t *testing.T) {
 
 func TestARefusalReadsLikeThoseOfMembership(t *testing.T) {
 	for want, r := range map[string]*RefusalError{
-		`cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)`:                                           {Field: reasonCluster, Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"},
-		`node mismatch: ours "a", theirs "b" (b)`:                                                                            {Field: reasonNode, Ours: "a", Theirs: "b", Node: "b"},
+		`cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400): give both a certificate of one cluster`: {Field: reasonCluster, Ours: "staging", Theirs: "prod", Node: "relay-7", Addr: "10.0.1.5:7400"},
+		`node mismatch: ours "a", theirs "b" (b)`: {Field: reasonNode, Ours: "a", Theirs: "b", Node: "b"},
 		`connection not allowed: ours "worker", theirs "client": a client may connect to: gate, relay (c-1, 10.0.1.5:50001)`: {Field: reasonMatrix, Ours: "worker", Theirs: "client", Node: "c-1", Addr: "10.0.1.5:50001", Cause: errors.New("a client may connect to: gate, relay")},
 		`certificate refused: not yet valid: x (10.0.1.5:1)`:                                                                 {Field: reasonNotYetValid, Addr: "10.0.1.5:1", Cause: errors.New("x")},
 		`certificate refused: no certificate: x`:                                                                             {Field: reasonNoCertificate, Cause: errors.New("x")},

@@ -61,7 +61,8 @@ type RefusalError struct {
 	Cause error
 }
 
-// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400)
+// Error reads: cluster mismatch: ours "staging", theirs "prod" (relay-7, 10.0.1.5:7400): give both a
+// certificate of one cluster
 func (e *RefusalError) Error() string {
 	var text string
 	switch {
@@ -77,9 +78,12 @@ func (e *RefusalError) Error() string {
 	}
 	switch {
 	case e.Node != "" && e.Addr != "":
-		return fmt.Sprintf("%s (%s, %s)", text, e.Node, e.Addr)
+		text += fmt.Sprintf(" (%s, %s)", e.Node, e.Addr)
 	case e.Node != "" || e.Addr != "":
-		return fmt.Sprintf("%s (%s)", text, e.Node+e.Addr)
+		text += fmt.Sprintf(" (%s)", e.Node+e.Addr)
+	}
+	if e.Cause == nil && (e.Field == reasonCluster || e.Field == reasonEnvironment) {
+		text += fmt.Sprintf(": give both a certificate of one %s", e.Field)
 	}
 	return text
 }

@@ -36,7 +36,7 @@ func (r *Router) Pick(ctx context.Context, service, key string) (Pick, error) {
 	}
 	s, known := r.routes.Service(service)
 	if !known {
-		return Pick{}, &Error{Service: service, Code: string(wire.CodeUnknownService), Text: "no worker offers or recently offered it"}
+		return Pick{}, &Error{Service: service, Code: string(wire.CodeUnknownService), Text: "no worker offers or recently offered it: compare its name with --service of its workers"}
 	}
 	tried := nothingTried.Get().(*routing.Tried)
 	defer nothingTried.Put(tried)

@@ -43,5 +43,5 @@ func Example() {
 	}
 	// Output:
 	// 200 hello from the worker, 192.0.2.1
-	// 404 {"error":"no worker offers or recently offered the service \"absent\"","code":"unknown_service","service":"absent"}
+	// 404 {"error":"no worker offers or recently offered the service \"absent\": compare its name with those of `relay services`","code":"unknown_service","service":"absent"}
 }

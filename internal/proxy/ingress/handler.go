@@ -234,14 +234,14 @@ func (t *try) refuseUnknown(name string, code wire.Code) {
 		t.record.refused(&f, http.StatusMisdirectedRequest, 0)
 		return
 	}
-	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q", name), Code: code, Service: name}
+	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q: compare its name with those of `relay services`", name), Code: code, Service: name}
 	switch {
 	case name == "":
 		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
 	case code == wire.CodeNotReady:
 		f.Text, f.retryAfter = "this relay does not know yet which services there are", retryAfter
 	case code == wire.CodeNoEndpoint:
-		f.Text, f.retryAfter = "this relay knows no service yet: no worker has been found", retryAfter
+		f.Text, f.retryAfter = "this relay knows no service yet, because no worker has been found: start one, or see `relay check`", retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	t.answerRefusal(f)
