@@ -400,6 +400,28 @@ func lack(one *check.Facts, worker string) {
 	one.Missing, one.MissingCount = append(one.Missing, check.Missing{Service: "echo", Worker: worker}), one.MissingCount+1
 }
 
+func vanish(f *check.Fleet, workers ...string) {
+	for _, id := range workers {
+		f.FailedWorkers = append(f.FailedWorkers, membership.Departure{Member: membership.Member{ID: id}, Reason: membership.Failed, At: now.Add(-time.Minute)})
+	}
+}
+
+// A relay that lost much of the cluster keeps the workers that vanished in its plans. They are
+// not among those with all connections.
+func TestEndpointsThatThePlanKeepsForVanishedWorkersAreCountedApart(t *testing.T) {
+	f := healthy()
+	vanish(f, "x1", "x2")
+	for _, id := range []string{"x1", "x2", "x3"} { // x3 vanished so long ago that nobody reports it
+		f.Services[0].Plan.RelaysPerWorker[id] = 3
+	}
+	f.Addresses["w2"] = "" // an attached worker
+	for _, one := range check.Judge(f).Findings {
+		if want := "1 service on 2 endpoints: every worker has the relays it needs, all connected; the plans keep 3 endpoints more, whose workers do not answer or are not in the view"; one.Check == "coverage" && one.Text != want {
+			t.Errorf("%s %q, want %q", one.Status, one.Text, want)
+		}
+	}
+}
+
 func TestALifeIsJudgedByItsLength(t *testing.T) {
 	for _, c := range []struct {
 		life, left time.Duration

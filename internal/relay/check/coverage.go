@@ -141,17 +141,30 @@ func (s *Service) asked() int {
 }
 
 func fineCoverage(f *Fleet) string {
-	services, workers := 0, 0
+	services, workers, kept := 0, 0, 0
+	dead := f.dead()
 	for _, s := range f.Services {
 		services++
-		if s.Plan != nil {
-			workers += len(s.Plan.RelaysPerWorker)
+		if s.Plan == nil {
+			continue
+		}
+		for worker := range s.Plan.RelaysPerWorker {
+			// A relay that lost much of the cluster keeps what vanished in its plans.
+			if _, seen := f.Addresses[worker]; dead[worker] || !seen {
+				kept++
+			} else {
+				workers++
+			}
 		}
 	}
 	if services == 0 {
 		return "no service is offered yet"
 	}
-	return fmt.Sprintf("%s on %s: every worker has the relays it needs, all connected", plural(services, "service", "services"), plural(workers, "endpoint", "endpoints"))
+	text := fmt.Sprintf("%s on %s: every worker has the relays it needs, all connected", plural(services, "service", "services"), plural(workers, "endpoint", "endpoints"))
+	if kept > 0 {
+		text += fmt.Sprintf("; the plans keep %s more, whose workers do not answer or are not in the view", plural(kept, "endpoint", "endpoints"))
+	}
+	return text
 }
 
 // Vote is one value that workers of a service advertise for the service as a whole, and
