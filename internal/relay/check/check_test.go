@@ -228,6 +228,21 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"services-agree failed r3: knows other services than r1"}, "exchanges"},
 		{"a view that is not trusted", func(f *check.Fleet) { f.Self.Degraded = true },
 			[]string{"view-trusted failed r1: lost much"}, "allow TCP and UDP for gossip"},
+		{"workers that vanished together, and a view that is not trusted for it", func(f *check.Fleet) {
+			vanish(f, "x1", "x2", "x3")
+			f.Self.Degraded, f.Peers[0].Facts.Degraded = true, true
+		}, []string{
+			"workers-answer warning x1: 3 workers vanished without leaving",
+			"view-trusted failed r1: lost much", "view-trusted failed r2: lost much",
+		}, "start them again"},
+		{"workers that one relay still sees", func(f *check.Fleet) {
+			vanish(f, "x1", "x2", "x3")
+			f.Peers[1].Facts.MembersSum = "9999"
+			f.Peers[1].Facts.Members, f.Peers[1].Facts.MemberCount = append(slices.Clone(f.Self.Members), "x2", "x3"), 7
+		}, []string{
+			"workers-answer warning x1: 3 workers vanished without leaving",
+			"members-agree failed r3: it alone has x2, x3",
+		}, "start them again"},
 		{"an unproven member", func(f *check.Fleet) {
 			f.Peers[0].Facts.Unproven = []check.Unproven{{Member: "w7", Reason: "it gossips the role \"relay\""}}
 		}, []string{"unproven failed w7: r2 leaves w7 out"}, "certificate for its --id"},
@@ -403,6 +418,85 @@ func lack(one *check.Facts, worker string) {
 func vanish(f *check.Fleet, workers ...string) {
 	for _, id := range workers {
 		f.FailedWorkers = append(f.FailedWorkers, membership.Departure{Member: membership.Member{ID: id}, Reason: membership.Failed, At: now.Add(-time.Minute)})
+	}
+}
+
+// Views that differ or are not trusted because of workers that stopped are no fault of the network.
+// Where something else than these workers is missing, they may be.
+func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
+	seesToo := func(f *check.Fleet, ids ...string) {
+		one := f.Peers[1].Facts
+		one.MembersSum, one.Members = "9999", append(slices.Clone(f.Self.Members), ids...)
+		one.MemberCount = len(one.Members)
+	}
+	hang := func(f *check.Fleet, id string) {
+		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Err: errors.New("no answer"), TCP: errors.New("accepts connections and does not answer")})
+		f.Addresses[id], f.Self.Members = "10.0.1.9:7401", append(slices.Clone(f.Self.Members), id)
+		f.Self.MemberCount++
+	}
+	for _, c := range []struct {
+		name, check string
+		wound       func(*check.Fleet)
+		follows     bool
+	}{
+		{"workers vanished", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded = true }, true},
+		{"workers hang", "view-trusted", func(f *check.Fleet) { hang(f, "x1"); f.Peers[0].Facts.Degraded = true }, true},
+		{"a relay vanished, too", "view-trusted", func(f *check.Fleet) {
+			vanish(f, "x1")
+			f.Self.Degraded, f.Peers[1].Facts, f.Peers[1].Err, f.Peers[1].Gone = true, nil, errors.New("timeout"), now
+		}, false},
+		{"a relay is silent, too", "view-trusted", func(f *check.Fleet) {
+			vanish(f, "x1")
+			f.Self.Degraded, f.Peers[1].Facts, f.Peers[1].Err = true, nil, errors.New("timeout")
+		}, false},
+		{"nobody answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers, f.Pings = true, nil, nil }, false},
+		{"no other relay, but a worker answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers = true, nil }, true},
+		{"workers vanished, and one relay lags", "members-agree", func(f *check.Fleet) { vanish(f, "x1", "x2"); seesToo(f, "x2") }, true},
+		{"workers hang, and the others have dropped them", "members-agree", func(f *check.Fleet) {
+			hang(f, "x1")
+			hang(f, "x2")
+			f.Peers[0].Facts.MembersSum, f.Peers[1].Facts.MembersSum = "9999", "9999"
+		}, true},
+		{"workers hang, and not all were asked", "members-agree", func(f *check.Fleet) {
+			hang(f, "x1")
+			hang(f, "x2")
+			f.Pings = f.Pings[:len(f.Pings)-1]
+			f.Peers[0].Facts.MembersSum, f.Peers[1].Facts.MembersSum = "9999", "9999"
+		}, true},
+		{"a worker that runs is missing, too", "members-agree", func(f *check.Fleet) {
+			vanish(f, "x1")
+			seesToo(f, "x1")
+			f.Peers[1].Facts.Members = slices.DeleteFunc(f.Peers[1].Facts.Members, func(id string) bool { return id == "w2" })
+			f.Peers[1].Facts.MemberCount--
+		}, false},
+		{"this relay is missing, too", "members-agree", func(f *check.Fleet) {
+			vanish(f, "x1")
+			seesToo(f, "x1")
+			f.Peers[1].Facts.Members = slices.DeleteFunc(f.Peers[1].Facts.Members, func(id string) bool { return id == "r1" })
+			f.Peers[1].Facts.MemberCount--
+		}, false},
+		{"a stranger is there, too", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); seesToo(f, "x1", "r9") }, false},
+		{"which members differ is not told", "members-agree", func(f *check.Fleet) {
+			vanish(f, "x1")
+			f.Peers[1].Facts.MembersSum, f.Peers[1].Facts.Members = "9999", nil
+		}, false},
+	} {
+		f := healthy()
+		c.wound(f)
+		found := 0
+		for _, one := range check.Judge(f).Findings {
+			if one.Check != c.check || one.Status == api.OK {
+				continue
+			}
+			found++
+			said := strings.HasPrefix(one.Cause, "a consequence of ") && strings.Contains(one.Remedy, "workers-answer") && !strings.Contains(one.Remedy, "allow TCP")
+			if said != c.follows {
+				t.Errorf("%s: a consequence: %t, want %t: %+v", c.name, said, c.follows, one)
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s: %s found nothing", c.name, c.check)
+		}
 	}
 }
 

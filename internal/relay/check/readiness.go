@@ -61,15 +61,20 @@ func fineLimits(*Fleet) string { return "no relay leaves out members or services
 
 // viewTrusted checks that no relay may be cut off. Such a relay keeps its peers.
 func viewTrusted(f *Fleet) (found []api.Finding) {
+	explained := f.onlyWorkersStopped()
 	for _, one := range f.all() {
 		if one.Degraded {
-			found = append(found, api.Finding{
+			finding := api.Finding{
 				Status: api.Failed, Subject: one.Relay, Passing: true,
 				Text:   fmt.Sprintf("%s lost much of the cluster at the same time", one.Relay),
 				Cause:  "it may be cut off, and keeps its connections until it knows",
 				Remedy: fmt.Sprintf("allow TCP and UDP for gossip between %s and the other members; if they really died, it accepts that within minutes", one.Relay),
 				Page:   page("view-degraded"),
-			})
+			}
+			if explained {
+				finding = consequence(finding)
+			}
+			found = append(found, finding)
 		}
 	}
 	return found

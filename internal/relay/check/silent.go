@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -107,6 +108,53 @@ func (f *Fleet) dead() map[string]bool {
 		out[g.Member.ID] = true
 	}
 	return out
+}
+
+// follows reports whether the absence of these members, and of no other, follows from members
+// that ended, hang or vanished. Workers that were not asked may be among them: only a sample is.
+func (f *Fleet) follows(ids []string) bool {
+	dead, runs := f.dead(), map[string]bool{f.Self.Relay: true}
+	for _, p := range f.Pings {
+		runs[p.ID] = p.TCP == nil
+	}
+	some := false
+	for _, id := range ids {
+		if dead[id] {
+			some = true
+		} else if _, seen := f.Addresses[id]; runs[id] || !seen {
+			return false
+		}
+	}
+	return some
+}
+
+// onlyWorkersStopped reports whether workers ended, hang or vanished, and everything else answers:
+// then no relay is cut off.
+func (f *Fleet) onlyWorkersStopped() bool {
+	stopped := len(f.FailedWorkers) > 0
+	answered := false
+	for _, p := range f.Pings {
+		worker := p.Role == string(identity.RoleWorker)
+		if p.Err != nil && !worker {
+			return false
+		}
+		answered = answered || p.Err == nil
+		stopped = stopped || worker && p.TCP != nil
+	}
+	for _, p := range f.Peers {
+		silent := p.Facts == nil && !errors.Is(p.Err, ErrNoFacts)
+		if silent || !p.Gone.IsZero() || p.Facts != nil && p.Facts.Back != nil && p.Facts.Back.UDP != "" {
+			return false
+		}
+	}
+	return stopped && answered
+}
+
+// consequence words a finding that has no remedy of its own.
+func consequence(one api.Finding) api.Finding {
+	one.Cause = "a consequence of the members that ended, hang or vanished"
+	one.Remedy = "see workers-answer: when those members are back or dropped everywhere, this ends by itself within minutes"
+	return one
 }
 
 func fineWorkersAnswer(f *Fleet) string {

@@ -42,15 +42,20 @@ func fineIDs(*Fleet) string { return "every id is that of one process" }
 func membersAgree(f *Fleet) (found []api.Finding) {
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
 		text := fmt.Sprintf("%s sees other members than %s", odd.facts.Relay, odd.usual.Relay)
-		if only := difference(odd.usual, odd.facts); only != "" {
-			text += ": " + only
+		lacks, surplus, listed := difference(odd.usual, odd.facts)
+		if listed {
+			text += ": " + describe(lacks, surplus)
 		}
-		found = append(found, api.Finding{
+		finding := api.Finding{
 			Status: api.Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
 			Cause:  "a partition, traffic that passes one way only, or a member that some keep out; their plans differ as long as it lasts",
 			Remedy: fmt.Sprintf("allow TCP and UDP between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
 			Page:   page("members-disagree"),
-		})
+		}
+		if f.follows(slices.Concat(lacks, surplus)) {
+			finding = consequence(finding)
+		}
+		found = append(found, finding)
 	}
 	return found
 }
@@ -116,24 +121,29 @@ func disagreeing(f *Fleet, value func(*Facts) string) (out []oddOne) {
 	return out
 }
 
-// difference describes which members only one of two relays sees, if both list all.
-func difference(usual, odd *Facts) string {
+// difference returns the members that only one of two relays sees, if both list all.
+func difference(usual, odd *Facts) (lacks, surplus []string, listed bool) {
 	if len(usual.Members) == 0 || len(odd.Members) == 0 || len(usual.Members) != usual.MemberCount || len(odd.Members) != odd.MemberCount {
-		return ""
+		return nil, nil, false
 	}
-	missing, surplus := set(usual.Members), set(odd.Members)
+	missing, more := set(usual.Members), set(odd.Members)
 	for _, id := range odd.Members {
 		delete(missing, id)
 	}
 	for _, id := range usual.Members {
-		delete(surplus, id)
+		delete(more, id)
 	}
+	return slices.Collect(maps.Keys(missing)), slices.Collect(maps.Keys(more)), true
+}
+
+// describe returns a difference as text.
+func describe(lacks, surplus []string) string {
 	var parts []string
-	if len(missing) > 0 {
-		parts = append(parts, "it lacks "+list(slices.Collect(maps.Keys(missing))))
+	if len(lacks) > 0 {
+		parts = append(parts, "it lacks "+list(lacks))
 	}
 	if len(surplus) > 0 {
-		parts = append(parts, "it alone has "+list(slices.Collect(maps.Keys(surplus))))
+		parts = append(parts, "it alone has "+list(surplus))
 	}
 	if len(parts) == 0 {
 		return "the same ids, but not all relays know yet that one of them restarted"
