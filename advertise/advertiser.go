@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/session"
+	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -112,6 +113,8 @@ func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 		s, err := s.Normalize()
 		if err != nil {
 			errs = append(errs, err)
+		} else if err := checkWishes(s); err != nil {
+			errs = append(errs, fmt.Errorf("service %q: %w", s.Name, err))
 		} else if err := c.rules().CheckOffer(s.Address, cmp.Or(c.AdvertiseAddr, c.BindAddr)); err != nil && len(c.Attach) == 0 {
 			errs = append(errs, fmt.Errorf("service %q: %w", s.Name, err))
 		} else if err := c.checkServiceName(s.Name); err != nil {
@@ -119,6 +122,13 @@ func (c *AdvertiserConfig) serviceProblems(services []Service) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// checkWishes refuses what relays would ignore: a strategy or a policy that they do not know.
+func checkWishes(s Service) error {
+	_, strategyErr := strategy.Parse(s.Selection)
+	_, policyErr := ParsePolicy(s.Policy)
+	return errors.Join(strategyErr, policyErr)
 }
 
 // checkServiceName returns an error if the certificate of the process names other services.

@@ -324,6 +324,18 @@ func TestABadAdvertiserIsRefusedWithAllItsFaults(t *testing.T) {
 		"other hosts":       func(c *AdvertiserConfig) { c.BindAddr, c.AdvertiseAddr = "0.0.0.0:0", "127.0.0.1:1" },
 		`"echo" twice`:      func(c *AdvertiserConfig) { c.Services = append(echo(1), echo(2)...) },
 		"advertise address": func(c *AdvertiserConfig) { c.AdvertiseAddr = "127.0.0.1:0" },
+		`service "echo": selection: invalid strategy: "nope" (must be one of: p2c, stable, `: func(c *AdvertiserConfig) {
+			c.Services = echo(1)
+			c.Services[0].Selection = "nope"
+		},
+		`parameter vnodes of strategy slots must be in 1..64, not 0`: func(c *AdvertiserConfig) {
+			c.Services = echo(1)
+			c.Services[0].Selection = "slots;vnodes=0"
+		},
+		`service "echo": "retries" is no part of a policy: want request-timeout, `: func(c *AdvertiserConfig) {
+			c.Services = echo(1)
+			c.Services[0].Policy = "retries=3"
+		},
 	} {
 		c := good
 		change(&c)
@@ -339,6 +351,9 @@ func TestABadAdvertiserIsRefusedWithAllItsFaults(t *testing.T) {
 	}
 	if err := a.Set(Service{Name: "x", Address: "0.0.0.0:80"}, Service{Name: "y"}); err == nil || !strings.Contains(err.Error(), `"x"`) || !strings.Contains(err.Error(), `"y"`) {
 		t.Errorf("Set says %v, want both faults", err)
+	}
+	if err := a.Set(Service{Name: "x", Address: "127.0.0.1:80", Selection: "best"}); err == nil || !strings.Contains(err.Error(), `"best" (must be one of: p2c`) {
+		t.Errorf("Set of an unknown strategy: %v", err)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

@@ -83,11 +83,11 @@ type Service struct {
 	// fleet's setting.
 	Relays int32 `json:"relays,omitempty"`
 	// Selection is the strategy, with its parameters, that picks an endpoint, at most 256
-	// bytes; empty is the relay's setting. This package does not validate the strategy;
-	// relays do.
+	// bytes; empty is the relay's setting. An Advertiser refuses one that it does not know; a
+	// relay ignores one of another release.
 	Selection string `json:"selection,omitempty"`
 	// Policy is the text of a [Policy] for the requests to the service, at most 256 bytes;
-	// empty is the relay's settings. This package does not validate what it says; relays do.
+	// empty is the relay's settings. An Advertiser refuses what it does not know.
 	Policy string `json:"policy,omitempty"`
 }
 
