@@ -127,16 +127,16 @@ func ExampleConfig_policies() {
 
 // A program that cannot start after all releases what New has bound.
 func ExampleRouter_Close() {
-	node, err := newNode("relay-1", identity.RoleRelay)
+	node, err := newNode("gate-1", identity.RoleGate)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	relay, err := router.New(router.Config{Node: node})
+	gate, err := router.New(router.Config{Node: node})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(relay.Close()) // in place of Run or Serve
+	fmt.Println(gate.Close()) // in place of Run or Serve
 	// Output: <nil>
 }

@@ -18,7 +18,7 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	// The relay. In production its node has Seeds.
-	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
+	node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", ForwardAddr: "127.0.0.1:7452"})
 	if err != nil {
 		fmt.Println(err)
 		return

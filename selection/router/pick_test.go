@@ -153,11 +153,14 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 			cfg.Plan.Minimums = affinity.Minimums{PeersPerWorker: 1, PeersPerRelay: 1}
 		},
 		"is an observer, to which nothing connects": func(m *membership.Config, cfg *router.Config) {
-			m.Role, cfg.PeerAddr = identity.RoleObserver, "127.0.0.1:1"
+			m.Role, m.ForwardAddr, cfg.PeerAddr = identity.RoleObserver, "", "127.0.0.1:1"
 		},
-		"Endpoints -1 of the observer":      func(m *membership.Config, cfg *router.Config) { m.Role, cfg.Endpoints = identity.RoleObserver, -1 },
-		"RequireServiceNames, and the node": func(_ *membership.Config, cfg *router.Config) { cfg.RequireServiceNames = true },
-		"Endpoints 5 of the relay":          func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
+		"Endpoints -1 of the observer": func(m *membership.Config, cfg *router.Config) {
+			m.Role, m.ForwardAddr, cfg.Endpoints = identity.RoleObserver, "", -1
+		},
+		"RequireServiceNames, and the node":          func(_ *membership.Config, cfg *router.Config) { cfg.RequireServiceNames = true },
+		"Endpoints 5 of the relay":                   func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
+		"has the role of a relay and no ForwardAddr": func(m *membership.Config, _ *router.Config) { m.ForwardAddr = "" },
 		"other relays forward requests to 127.0.0.1:1": func(m *membership.Config, cfg *router.Config) {
 			m.ForwardAddr, cfg.PickOnly = "127.0.0.1:1", true
 		},
@@ -183,7 +186,7 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 			cfg.Policies = map[string]advertise.Policy{"echo": {SessionCookie: "sid"}}
 		},
 	} {
-		member := membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"}
+		member := membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t)}
 		var cfg router.Config
 		change(&member, &cfg)
 		node, err := membership.New(member)
@@ -314,7 +317,7 @@ func TestMetricsAreThoseOfOneRouterAtATime(t *testing.T) {
 	t.Parallel()
 	all := prometheus.NewRegistry()
 	open := func() (*router.Router, *membership.Node, error) {
-		node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
+		node, err := membership.New(membership.Config{Cluster: "shop", Environment: "dev", ID: "r", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,8 @@ type Config struct {
 	// cluster with it, so it must not have been started.
 	Node *membership.Node
 	// PeerAddr is the IP:port at which other relays forward requests to this one. Default: the
-	// ForwardAddr of the node; if it has none, other relays forward nothing to this one.
+	// ForwardAddr of the node, which a relay must have unless it is PickOnly: others learn the
+	// address from it.
 	PeerAddr string
 
 	// Plan has the settings of all plans; all relays of a cluster must have the same. Settings
@@ -138,6 +139,9 @@ func New(cfg Config) (*Router, error) {
 	cfg.PeerAddr = cmp.Or(cfg.PeerAddr, member.ForwardAddr)
 	if cfg.PickOnly && cfg.PeerAddr != "" {
 		return nil, fmt.Errorf("router: PickOnly, and other relays forward requests to %s: leave PeerAddr and the ForwardAddr of the node empty, or PickOnly unset", cfg.PeerAddr)
+	}
+	if member.Role == identity.RoleRelay && member.ForwardAddr == "" && !cfg.PickOnly {
+		return nil, fmt.Errorf("router: the node %q has the role of a relay and no ForwardAddr, so that others plan with it and cannot forward requests to it: give the node a ForwardAddr, or the role %s to be in no plan; or set PickOnly", member.ID, identity.RoleObserver)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = member.Logger
