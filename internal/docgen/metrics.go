@@ -225,7 +225,7 @@ type source struct {
 
 const (
 	perPeer     = "a label for each peer has no bound; `relay services SERVICE` and `GET /api/v1/services/{name}` show it"
-	noClock     = "two clock reads cost more than the pick; benchmarks and `sims` measure it"
+	noClock     = "of one in about 1024 picks: two clock reads cost more than the pick"
 	ownInstance = "where it is measured, Prometheus adds (`instance`)"
 )
 
@@ -237,7 +237,7 @@ var sources = []source{
 	{"HS-G", "discovery_candidate_set_size{role,datacenter}", nil, "it is 8, or all where there are fewer; `ringway_membership_members` counts those it is chosen from"},
 	{"HS-G", "discovery_candidate_set_changes_total{reason}", []string{"ringway_pool_candidate_changes_total"}, ""},
 	{"HS-G", "discovery_locality_tier_selected_total{tier}", []string{"ringway_pool_locality_tier_selected_total"}, ""},
-	{"HS-G", "discovery_selection_duration_ms", nil, noClock},
+	{"HS-G", "discovery_selection_duration_ms", []string{"ringway_relay_pick_duration_seconds"}, noClock},
 	{"HS-G", "discovery_pool_connections{state,role}", []string{"ringway_pool_connections"}, "pools are of relays only, so no role"},
 	{"HS-G", "discovery_pool_promotions_total{from_state,to_state}", []string{"ringway_pool_promotions_total"}, "there is one promotion, from backup to primary"},
 	{"HS-G", "discovery_pool_evictions_total{reason}", []string{"ringway_pool_evictions_total", "ringway_selection_evictions_total"}, "of relays from a pool, of workers from a range"},
@@ -257,7 +257,7 @@ var sources = []source{
 	{"RV-M2", "envoy_lb_no_envoy_available_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_picks_total", `ringway_relay_rejections_total{code="no_endpoint"}`}, "with the reason"},
 	{"RV-M2", "envoy_lb_scan_depth{namespace_id,pool_name,strategy}", []string{"ringway_selection_scan_depth"}, ""},
 	{"RV-M2", "envoy_lb_wrap_total{namespace_id,pool_name,strategy}", []string{"ringway_selection_wraps_total"}, ""},
-	{"RV-M2", "envoy_lb_alloc_duration_seconds{namespace_id,pool_name,strategy}", nil, noClock},
+	{"RV-M2", "envoy_lb_alloc_duration_seconds{namespace_id,pool_name,strategy}", []string{"ringway_relay_pick_duration_seconds"}, noClock},
 	{"RV-M3", "envoy_lb_samples_effective{namespace_id,pool_name}", []string{"ringway_selection_samples_effective"}, ""},
 	{"RV-M3", "envoy_lb_sample_dedupe_total{namespace_id,pool_name}", []string{"ringway_selection_sample_dedupes_total"}, ""},
 	{"RV-M3", "envoy_lb_tied_min_total{namespace_id,pool_name}", []string{"ringway_selection_ties_total"}, ""},

@@ -42,6 +42,46 @@ ringway_selection_evictions_total{reason="latency"} 0
 	}
 }
 
+// A sample of the picks is timed, whatever the clock's resolution, and none of them allocates.
+func TestOneOfAboutAThousandPicksIsMeasured(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s, err := NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.picks = newPickMetrics(reg)
+	if err := s.SetRoute(&Route{Range: []*Target{{ID: "w1.1", Node: "w1", Weight: 1}, {ID: "w2.1", Node: "w2", Weight: 1}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	tried, measured := &Tried{}, uint64(0)
+	for _, resolution := range []selection.Instant{1, 100, 1000, 1_000_000} {
+		now := 7*resolution + 3
+		pick := func() {
+			now += resolution
+			p, err := s.Pick("", now, tried)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Endpoints.Done(p, now, selection.Result{Outcome: selection.Success})
+		}
+		if n := testing.AllocsPerRun(1<<17, pick); n != 0 {
+			t.Errorf("%v allocations in a pick", n)
+		}
+		families, err := reg.Gather()
+		if err != nil || len(families) != 2 {
+			t.Fatalf("%d families: %v", len(families), err)
+		}
+		durations, endpoints := families[0].GetMetric()[0].GetHistogram(), families[1].GetMetric()[0].GetHistogram()
+		if n := durations.GetSampleCount() - measured; n < 64 || n > 256 {
+			t.Errorf("of %d picks at %dns each %d were measured", 1<<17, resolution, n)
+		}
+		measured = durations.GetSampleCount()
+		if endpoints.GetSampleCount() != measured || endpoints.GetSampleSum() != 2*float64(measured) || durations.GetSampleSum() <= 0 {
+			t.Errorf("%v endpoints and %v seconds in %d picks", endpoints.GetSampleSum(), durations.GetSampleSum(), measured)
+		}
+	}
+}
+
 // A thousand services lose a relay at the same time.
 func TestEvictionsOfRelaysAreLoggedWithTheirReasonAndNotByTheThousand(t *testing.T) {
 	var out bytes.Buffer

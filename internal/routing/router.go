@@ -62,6 +62,7 @@ type Router struct {
 	calls    chan func()
 	stopped  chan struct{} // closed when Run has ended
 	pools    *pools
+	picks    *pickMetrics // of all services
 
 	turned       atomic.Int64 // when the loop of Run turned last, in nanoseconds since the Epoch; 0 while it does not run
 	stallsLogged atomic.Bool  // the present stall
@@ -109,7 +110,7 @@ func New(cfg Config) (*Router, error) {
 		cfg: cfg, lines: loglimit.New(cfg.Logger), own: newOwnListeners(cfg.Listeners, cfg.Hosts), reach: newReach(cfg), kept: newKeptChecks(),
 		first: make(chan struct{}), replan: make(chan struct{}, 1), calls: make(chan func()), stopped: make(chan struct{}),
 		plans: map[string]*planning{}, loggedLeftOut: map[string]struct{}{}, fleet: newFleet(cfg.Links.Grace),
-		traffic: newTraffic(cfg.TrafficMemory, cfg.Registerer),
+		traffic: newTraffic(cfg.TrafficMemory, cfg.Registerer), picks: newPickMetrics(cfg.Registerer),
 		updates: f.CounterVec("ringway_relay_route_updates_total", "Times the route of a service was computed anew, by result: ok or failed (its last route stays; the log has the reason).", "result"),
 		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
 	}
@@ -403,6 +404,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 				r.cfg.Logger.Error("cannot route a service", "service", name, "err", err)
 				continue
 			}
+			s.picks = r.picks
 			r.plans[name] = newPlanning(r.cfg.Links.Grace)
 		}
 		services[name] = s

@@ -38,6 +38,8 @@ type Service struct {
 	Rate    ratelimit.Bucket
 	Limited atomic.Uint64
 
+	picks *pickMetrics // nil: none
+
 	demand atomic.Uint64 // see Demand, as bits of a float64
 
 	gone   atomic.Bool

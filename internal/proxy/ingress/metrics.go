@@ -31,6 +31,7 @@ type Metrics struct {
 type vectors struct {
 	requests   *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
+	attempts   *prometheus.HistogramVec
 	retries    *prometheus.CounterVec
 	rejections *prometheus.CounterVec
 	overloads  *prometheus.CounterVec
@@ -60,6 +61,10 @@ func newVectors(reg prometheus.Registerer) vectors {
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ringway_relay_request_duration_seconds", Help: "Time until the answer to a request began, all attempts together.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"service"}),
+		attempts: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ringway_relay_request_attempts", Help: "Attempts that a request took, answered or not; 0 if there was no endpoint to try.",
+			Buckets: []float64{0, 1, 2, 3, 5, 8},
 		}, []string{"service"}),
 		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken), refused (over HTTP/2 the endpoint did not act on the request and said so) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
 		rejections: f.CounterVec("ringway_relay_rejections_total", "Requests that the relay answered itself, by code; service is empty when it is unknown.", "service", "code"),
@@ -227,8 +232,8 @@ func (m *Metrics) Vanished(service *routing.Service) {
 
 func (v vectors) of(service string) *ServiceMetrics {
 	s := &ServiceMetrics{
-		duration: v.durations.WithLabelValues(service),
-		retries:  map[string]prometheus.Counter{}, rejections: map[wire.Code]prometheus.Counter{},
+		duration: v.durations.WithLabelValues(service), attempts: v.attempts.WithLabelValues(service),
+		retries: map[string]prometheus.Counter{}, rejections: map[wire.Code]prometheus.Counter{},
 	}
 	for i, name := range outcomes {
 		s.byOutcome[i] = v.requests.WithLabelValues(service, name)
@@ -249,6 +254,7 @@ func (v vectors) of(service string) *ServiceMetrics {
 // series of every service.
 func (v vectors) end(service string) {
 	v.durations.DeleteLabelValues(service)
+	v.attempts.DeleteLabelValues(service)
 	for _, name := range outcomes {
 		v.requests.DeleteLabelValues(service, name)
 	}
@@ -284,6 +290,7 @@ var codesOfAService = [...]wire.Code{
 // ServiceMetrics are the counters of one service.
 type ServiceMetrics struct {
 	duration   prometheus.Observer
+	attempts   prometheus.Observer
 	byOutcome  [len(outcomes)]prometheus.Counter
 	retries    map[string]prometheus.Counter // by reason
 	rejections map[wire.Code]prometheus.Counter
@@ -297,8 +304,9 @@ type ServiceMetrics struct {
 	sessions *sessionMetrics // nil before the first session; guarded by Metrics.making
 }
 
-func (s *ServiceMetrics) finished(o outcome, took time.Duration) {
+func (s *ServiceMetrics) finished(o outcome, attempts int, took time.Duration) {
 	s.duration.Observe(took.Seconds())
+	s.attempts.Observe(float64(attempts))
 	s.byOutcome[o].Inc()
 }
 

@@ -59,7 +59,7 @@ func TestSeriesBeginWithTheFirstRequestAndEndWithTheService(t *testing.T) {
 	for _, s := range services[:asked] {
 		ask(s.Name)
 	}
-	each := 1 + len(outcomes) + len(retryReasons()) + len(codesOfAService) + len(limitNames) + 1 // and the limit itself
+	each := 2 + len(outcomes) + len(retryReasons()) + len(codesOfAService) + len(limitNames) + 1 // two histograms, and the limit itself
 	if n := series(); n != baseline+asked*each {
 		t.Errorf("%d series for %d services that got requests, want %d and %d each", n, asked, baseline, each)
 	}
@@ -94,7 +94,7 @@ func TestARequestThatRacesWithTheEndOfItsServiceLeavesNoSeries(t *testing.T) {
 	for range 200 {
 		s := known(t, "echo")
 		var both sync.WaitGroup
-		both.Go(func() { m.of(s).finished(outcomeFailed, 1) })
+		both.Go(func() { m.of(s).finished(outcomeFailed, 1, 1) })
 		both.Go(func() { s.Retire(); m.Vanished(s) })
 		both.Wait()
 	}
@@ -108,9 +108,9 @@ func TestARequestThatRacesWithTheEndOfItsServiceLeavesNoSeries(t *testing.T) {
 func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
 	of := m.of(known(t, "echo"))
-	counts := func() [4]int {
+	counts := func() [5]int {
 		return [...]int{
-			testutil.CollectAndCount(m.requests), testutil.CollectAndCount(m.durations),
+			testutil.CollectAndCount(m.requests), testutil.CollectAndCount(m.durations), testutil.CollectAndCount(m.attempts),
 			testutil.CollectAndCount(m.retries), testutil.CollectAndCount(m.rejections),
 		}
 	}
@@ -119,7 +119,7 @@ func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 		t.Fatalf("series at the start: %v", before)
 	}
 	for o := range outcomes {
-		of.finished(outcome(o), 1)
+		of.finished(outcome(o), 1, 1)
 	}
 	for stage := range upstream.Stage(100) {
 		of.retried(stage.String())

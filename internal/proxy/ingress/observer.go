@@ -30,6 +30,7 @@ type observer struct {
 	ticket         circuit.Ticket // of the caller's circuit
 	circuitOutcome selection.Outcome
 
+	attempts   int           // so far
 	connecting time.Duration // how long failed attempts waited for a connection
 	lostAfter  time.Duration // how long the client waited before it left, or until an attempt had no answer in time
 }
@@ -46,6 +47,7 @@ type ending struct {
 // attempt reports that an attempt begins. Retry is why it is not the first, and waited is how long it
 // waited for its destination.
 func (o *observer) attempt(at *attempt, retry string, waited time.Duration) {
+	o.attempts++
 	if retry != "" {
 		o.metrics.retried(retry)
 	}
@@ -106,7 +108,7 @@ func (o *observer) end(e ending) {
 	if e.code != "" {
 		o.metrics.rejected(e.code)
 	}
-	o.metrics.finished(e.outcome, e.took)
+	o.metrics.finished(e.outcome, o.attempts, e.took)
 	if o.peer {
 		o.metrics.forwardedEnded(e.outcome.failed())
 	}

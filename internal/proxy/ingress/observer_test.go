@@ -72,6 +72,15 @@ func TestAFailureHasTheSameReasonInTheRecordTheSpansAndTheMetrics(t *testing.T) 
 					t.Errorf("%v retries of %s", n, labels)
 				}
 			}
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "ringway_relay_request_attempts" && (h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
+					t.Errorf("the metrics have %v attempts of %d requests", h.GetSampleSum(), h.GetSampleCount())
+				}
+			}
 		})
 	}
 }
