@@ -1,15 +1,32 @@
 package presence
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
 )
+
+func TestAWorkerOfAnotherFleetIsToldWhichFlagToCorrect(t *testing.T) {
+	s := &Server{fleet: &Fleet{cfg: membership.Config{Cluster: "shop", Environment: "prod"}}}
+	for want, hello := range map[string]session.Hello{
+		`cluster mismatch: ours "shop", theirs "bank": give both the same --cluster, or correct --attach`:         {ID: "w1", Epoch: 1, Cluster: "bank", Environment: "prod"},
+		`environment mismatch: ours "prod", theirs "test": give both the same --environment, or correct --attach`: {ID: "w1", Epoch: 1, Cluster: "shop", Environment: "test"},
+	} {
+		_, why := s.greet(nil, bufio.NewReader(bytes.NewReader(session.AppendFrame(nil, session.KindHello, hello.Encode()))))
+		if why == nil || why.Code != refusedCluster || !strings.Contains(why.Text, want) {
+			t.Errorf("%v, want %s", why, want)
+		}
+	}
+}
 
 func TestOneSourceTakesNoMoreSessionsThanItsShareAndAnotherStillConnects(t *testing.T) {
 	fleet := &Fleet{cfg: membership.Config{ID: "r1", MaxMembers: math.MaxInt}, own: log{list: *newList()}, left: map[instance]struct{}{}}
