@@ -31,7 +31,7 @@ type Metrics struct {
 type vectors struct {
 	requests   *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
-	attempts   *prometheus.HistogramVec
+	attempts   prometheus.Histogram
 	retries    *prometheus.CounterVec
 	rejections *prometheus.CounterVec
 	overloads  *prometheus.CounterVec
@@ -62,10 +62,8 @@ func newVectors(reg prometheus.Registerer) vectors {
 			Name: "ringway_relay_request_duration_seconds", Help: "Time until the answer to a request began, all attempts together.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"service"}),
-		attempts: f.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ringway_relay_request_attempts", Help: "Attempts that a request took, answered or not; 0 if there was no endpoint to try.",
-			Buckets: []float64{0, 1, 2, 3, 5, 8},
-		}, []string{"service"}),
+		// Of all services together: ringway_relay_retries_total has those of each, at fewer series.
+		attempts:   f.Histogram("ringway_relay_request_attempts", "Attempts that a request took, answered or not, of all services; 0 if there was no endpoint to try.", []float64{0, 1, 2, 3, 5, 8}),
 		retries:    f.CounterVec("ringway_relay_retries_total", "Attempts after a failed one, by the stage in which it failed, or attempt_timeout (it ran out of --attempt-timeout), declared_dead (gossip found its endpoint dead), full (all slots of the worker were taken), refused (over HTTP/2 the endpoint did not act on the request and said so) or local (this relay could open no connection); no_budget counts retries that were not made.", "service", "reason"),
 		rejections: f.CounterVec("ringway_relay_rejections_total", "Requests that the relay answered itself, by code; service is empty when it is unknown.", "service", "code"),
 		overloads:  f.CounterVec("ringway_relay_overload_refusals_total", "Requests refused because too many of their service were in flight, by the limit that was reached: fixed (--max-in-flight), adaptive (--adaptive-in-flight) or memory (the relay is near its memory limit, whatever the service).", "service", "limit"),
@@ -232,7 +230,7 @@ func (m *Metrics) Vanished(service *routing.Service) {
 
 func (v vectors) of(service string) *ServiceMetrics {
 	s := &ServiceMetrics{
-		duration: v.durations.WithLabelValues(service), attempts: v.attempts.WithLabelValues(service),
+		duration: v.durations.WithLabelValues(service), attempts: v.attempts,
 		retries: map[string]prometheus.Counter{}, rejections: map[wire.Code]prometheus.Counter{},
 	}
 	for i, name := range outcomes {
@@ -254,7 +252,6 @@ func (v vectors) of(service string) *ServiceMetrics {
 // series of every service.
 func (v vectors) end(service string) {
 	v.durations.DeleteLabelValues(service)
-	v.attempts.DeleteLabelValues(service)
 	for _, name := range outcomes {
 		v.requests.DeleteLabelValues(service, name)
 	}
