@@ -257,16 +257,12 @@ func (t *transport) pause(d time.Duration) {
 // serve exchanges hellos on one incoming connection and passes it to its handler.
 func (t *transport) serve(accepted *handshake.PendingConn, pace *handshake.Pace) {
 	var conn net.Conn = accepted
-	var err error
 	if t.identity != nil {
+		accepted.Pace(t.ctx, pace)
 		conn = t.identity.Watch(accepted)
-		err = pace.Wait(t.ctx, accepted.RemoteAddr())
 	}
 	t.track(conn)
-	var g greeting
-	if err == nil {
-		g, err = t.secureInbound(conn)
-	}
+	g, err := t.secureInbound(conn)
 	var peer Peer
 	var protocol string
 	if err == nil {

@@ -137,12 +137,10 @@ func (l *Listener) hand(next accepted) bool {
 }
 
 func (l *Listener) admit(opened *PendingConn) {
+	opened.Pace(l.open, l.cfg.Pace)
 	conn := l.cfg.Source.Watch(opened)
 	secured := tls.Server(conn, l.cfg.TLS)
-	err := l.cfg.Pace.Wait(l.open, opened.RemoteAddr())
-	if err == nil {
-		err = secured.HandshakeContext(l.open)
-	}
+	err := secured.HandshakeContext(l.open)
 	if err == nil { // relays open one for each request in flight at most, hundreds in a burst
 		l.cfg.Pace.Return(opened.RemoteAddr())
 	}
@@ -272,6 +270,14 @@ type PendingConn struct {
 	spoke  atomic.Bool
 	reason string // why it was closed; guarded by all.mu
 	closed func() // nil, or called by Close; set before the connection is passed on
+	begin  func() error
+}
+
+// Pace lets the connection take its turn in p when the peer sends its first bytes, or fails its Read
+// with [ErrPace]. A silent connection costs no handshake, so it takes the turn of none. Call it before
+// the first Read.
+func (c *PendingConn) Pace(ctx context.Context, p *Pace) {
+	c.begin = func() error { return p.Wait(ctx, c.RemoteAddr()) }
 }
 
 // Close implements net.Conn.
@@ -376,6 +382,11 @@ func (c *PendingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.spoke.Load() {
 		c.spoke.Store(true)
+		if c.begin != nil {
+			if err := c.begin(); err != nil {
+				return 0, err
+			}
+		}
 	}
 	return n, err
 }
