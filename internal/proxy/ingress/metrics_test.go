@@ -59,7 +59,7 @@ func TestSeriesBeginWithTheFirstRequestAndEndWithTheService(t *testing.T) {
 	for _, s := range services[:asked] {
 		ask(s.Name)
 	}
-	each := 2 + len(outcomes) + len(retryReasons()) + len(codesOfAService) + len(limitNames) + 1 // two histograms, and the limit itself
+	each := 1 + len(outcomes) + len(retryReasons()) + len(codesOfAService) + len(limitNames) + 1 // and the limit itself
 	if n := series(); n != baseline+asked*each {
 		t.Errorf("%d series for %d services that got requests, want %d and %d each", n, asked, baseline, each)
 	}
