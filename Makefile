@@ -42,20 +42,27 @@ packages := ./... ./sims/...
 # A package that waits for gossip is next to one that computes.
 longest := ./internal/relay ./membership ./selection/router ./advertise
 
+# Packages whose tests start whole relays and workers in one process. They wait for gossip, of which
+# the detector's processor time makes losses: test-long runs the programs with it instead, and
+# test-full these tests, one package at a time.
+fleets := /internal/(relay|demo|command)$$|/docs/examples/
+
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
-# and takes minutes for the results of simulations. test-long runs processes with it.
-unraced := /internal/(e2e|mutants|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
+# and takes minutes for the results of simulations.
+unraced := $(fleets)|/internal/(docgen|e2e|mutants|settings|wirefixture)|/sims/internal/(scenarios/|bundle|fleet|plot|policy|planner|queueing|report|trace|validation)|/ringway/(ring|affinity|docs|deploy|deploy/helm|deploy/release)$$
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
-changed := /ringway/(membership|advertise|affinity)$$|/internal/(clusterscript|overload|peering|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
+changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(clusterscript|memnet|overload|peering|requestlog|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
 
 # The detector would have each process wait for a second at its end, for races in goroutines
 # that still run. Packages with goroutines have none left then, which goleak checks.
 race := $(if $(RACE),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0)
 
-# Modules for users of other libraries, also outside the workspace.
+# Modules for users of other libraries, also outside the workspace. In CI the race detector sees the
+# picker of gRPC, which runs in goroutines of its callers; test-full has the others.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
+raced_adapters := adapters/grpc
 
 # Compilers, linkers and staticcheck collect garbage less often with this, and take an eighth less
 # of a processor. Tests that measure the memory of processes must not inherit it.
@@ -99,7 +106,9 @@ test-long: ## tests that take minutes, processes with the race detector: a flood
 	$(race) LONG_TESTS=1 go test $(RACE) -count=1 -timeout $(TIMEOUT) -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: test-full
-test-full: ## histories of 200 members, a million requests and answers, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
+test-full: ## fleets with the race detector, histories of 200 members, a million requests and answers, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
+	$(race) $(lazy) go test $(RACE) -p 1 -count=1 -timeout $(TIMEOUT) $$(go list $(packages) | grep -E '$(fleets)')
+	for dir in $(adapters); do (cd $$dir && export GOWORK=off && $(race) go test $(RACE) -count=1 -timeout $(TIMEOUT) ./...); done
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion|NoOrderOfEvents' ./internal/presence ./internal/sharedkey ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
@@ -112,8 +121,6 @@ test: ## all tests, and those of sims/bench; 5 to 9 minutes on two cores
 	@# Many packages wait for real clocks: twice as many as usual run at a time.
 	go test -timeout $(TIMEOUT) -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) \
 		$(if $(RACED),$$(go list $(packages) | grep -v -E '/internal/e2e|/ringway/sims/' | grep -E '$(unraced)|$(changed)'),$(longest) $$(go list $(packages) | grep -v /internal/e2e))
-	@# Of these packages the race detector excludes tests of allocations only.
-	[[ -z '$(RACED)' ]] || go test -timeout $(TIMEOUT) -run Allocate ./selection/router ./internal/requestlog
 	@# Two fleets of processes at a time would starve each other.
 	go test -timeout $(TIMEOUT) -p 1 ./internal/e2e/...
 	@# The measurements beside other systems are a separate module: their dependencies must
@@ -125,28 +132,23 @@ test-sims: ## the results of simulations, which make test has as well: .ci/run c
 	go test -timeout $(TIMEOUT) $$(go list ./sims/... | grep -E '$(unraced)')
 
 .PHONY: test-adapters
-test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
+test-adapters: ## the modules in adapters/, that of gRPC with the race detector; its tests of allocations without
 	@# Beside each other: their tests wait for gossip.
 	tests=(); for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...) & tests+=($$!); \
+		(cd $$dir && export GOWORK=off && go vet ./... && \
+			if [[ ' $(raced_adapters) ' == *" $$dir "* ]]; then $(if $(race),export $(race);) go test $(RACE) -timeout $(TIMEOUT) ./...; else go test -timeout $(TIMEOUT) ./...; fi) & tests+=($$!); \
 	done; \
 	failed=; for test in "$${tests[@]}"; do wait "$$test" || failed=yes; done; [[ -z $$failed ]]
 	@# The race detector allocates, so these tests are not built with it.
 	cd adapters/grpc && GOWORK=off go test -timeout $(TIMEOUT) -run Allocates .
 
 .PHONY: test-race
-test-race: ## the tests under the race detector, without processes (test-long has some), simulations and packages without goroutines
+test-race: ## the tests under the race detector, without fleets, processes, simulations and packages without goroutines
 	@# All is compiled first, so that compilers take no processor from tests.
-	$(race) $(lazy) go list $(RACE) -export -deps -test $$(go list $(packages) | grep -v -E '$(unraced)') >/dev/null
-	@# Relays that get no processor take each other for dead. Beside those of internal/relay, only tests
-	@# run that hardly wait for clocks.
-	failed=; \
-	$(race) $(lazy) nice -n 19 go test $(RACE) -timeout $(TIMEOUT) ./membership & beside=$$!; \
-	$(race) $(lazy) go test $(RACE) -timeout $(TIMEOUT) ./internal/relay || failed=yes; \
-	wait $$beside || failed=yes; \
-	$(race) $(lazy) go test $(RACE) -timeout $(TIMEOUT) $(filter-out ./internal/relay ./membership,$(longest)) \
-		$$(go list $(packages) | grep -v -E '$(unraced)|/ringway/(internal/relay|membership)$$') || failed=yes; \
-	[[ -z $$failed ]]
+	raced=$$(go list $(packages) | grep -v -E '$(unraced)'); \
+	export $(race) $(lazy); \
+	go list $(RACE) -export -deps -test $$raced >/dev/null; \
+	go test $(RACE) -timeout $(TIMEOUT) $(filter-out ./internal/relay,$(longest)) $$raced
 
 # .ci/run does this while lint computes: all of it waits for the network.
 .PHONY: downloads download-modules download-programs
@@ -167,9 +169,8 @@ compile: ## compile for later targets what is outside of the workspace
 	for dir in sims/bench internal/e2e/conformance deploy/helm/render internal/e2e/browser; do \
 		(cd $$dir && GOWORK=off $(lazy) go list -export -deps -test ./... >/dev/null); \
 	done
-	for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && $(lazy) go list -export -deps -test ./... >/dev/null && $(race) $(lazy) go list $(RACE) -export -deps -test ./... >/dev/null); \
-	done
+	for dir in $(adapters); do (cd $$dir && GOWORK=off $(lazy) go list -export -deps -test ./... >/dev/null); done
+	for dir in $(raced_adapters); do (cd $$dir && export GOWORK=off && $(race) $(lazy) go list $(RACE) -export -deps -test ./... >/dev/null); done
 	GOWORK=off $(lazy) go list -modfile=.ci/release.mod -export -deps tool >/dev/null
 
 download-programs: bin/debian.tar

@@ -90,9 +90,6 @@ func TestWhatTheRaceDetectorChangesIsAlsoRunWithoutIt(t *testing.T) {
 	if len(without) != 2 {
 		t.Fatalf("the Makefile has %d of the variables unraced and changed", len(without))
 	}
-	for _, dir := range allocating(t) {
-		without = append(without, regexp.QuoteMeta(dir)+"$")
-	}
 	isRunWithout := regexp.MustCompile(strings.Join(without, "|"))
 	changes := regexp.MustCompile(`(?m)^//go:build .*!race\b|\bclusterscript\.Raced\b|"github.com/ringway/ringway/internal/proxy/socket"`)
 	found := map[string]bool{}
@@ -126,34 +123,11 @@ func TestWhatTheRaceDetectorChangesIsAlsoRunWithoutIt(t *testing.T) {
 	}
 }
 
-// allocating are the packages of which the Makefile runs only tests of allocations without the race
-// detector.
-func allocating(t *testing.T) []string {
-	t.Helper()
-	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+// make test-adapters runs these by their name, because all others run under the race detector.
+func TestTestsThatTheRaceDetectorExcludesAreRunWithoutIt(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository, "adapters", "*", "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)'\$\(RACED\)'.* -run Allocate (.+)$`).FindSubmatch(makefile)
-	if m == nil {
-		t.Fatal("make test RACED=1 runs no tests of allocations")
-	}
-	var dirs []string
-	for _, dir := range strings.Fields(string(m[1])) {
-		dirs = append(dirs, strings.TrimPrefix(dir, "."))
-	}
-	return dirs
-}
-
-// make test-adapters and make test run these by their name, because all others run under the race detector.
-func TestTestsThatTheRaceDetectorExcludesAreRunWithoutIt(t *testing.T) {
-	var files []string
-	for _, dir := range append(allocating(t), "/adapters/*") {
-		of, err := filepath.Glob(filepath.Join(repository, dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, of...)
 	}
 	found := 0
 	for _, file := range files {
@@ -165,9 +139,8 @@ func TestTestsThatTheRaceDetectorExcludesAreRunWithoutIt(t *testing.T) {
 			continue
 		}
 		for _, name := range testNames.FindAllStringSubmatch(string(source), -1) {
-			adapter := filepath.Base(filepath.Dir(filepath.Dir(file))) == "adapters"
-			if found++; !strings.Contains(name[1], "Allocate") || adapter && (!strings.Contains(name[1], "Allocates") || filepath.Base(filepath.Dir(file)) != "grpc") {
-				t.Errorf("%s: neither make test-adapters nor make test runs %s without the race detector", file, name[1])
+			if found++; !strings.Contains(name[1], "Allocates") || filepath.Base(filepath.Dir(file)) != "grpc" {
+				t.Errorf("%s: make test-adapters does not run %s without the race detector", file, name[1])
 			}
 		}
 	}
