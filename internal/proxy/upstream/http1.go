@@ -22,18 +22,24 @@ const (
 	// inlineBody is the largest request body that is read before the head is written and
 	// then sent with it in one write, without a goroutine.
 	inlineBody = 16 << 10
-	// keptBuffer is the largest write buffer that is returned to the pool.
+	// keptBuffer is the largest write buffer that is returned to the pool. A buffer grows with the
+	// head and the small body that are written from it, and a few large ones must not stay in
+	// memory.
 	keptBuffer = 64 << 10
 	// maxInformation bounds the bytes of all informational answers to one request, so that an
 	// endpoint cannot keep this process busy until the deadline. It is enough for one every ten
 	// seconds for a day.
 	maxInformation = 256 << 10
-	// sendGrace is the time for the last write of the sender after the response has ended.
+	// sendGrace is the time for the last write of the sender after the response has ended. The
+	// sender has read the whole body by then, so a write that ends in this time saves the
+	// connection for the next request.
 	sendGrace = 100 * time.Millisecond
 )
 
 // flight is the state of one HTTP/1.1 exchange. It is pooled, so idle connections hold none. An
-// exchange that waits for its answer has returned the buffers.
+// exchange that waits for its answer has returned the buffers. Except progress, which the watch of
+// the pool reads, the fields belong to the goroutine of Carry. A sender has its own goroutine and
+// uses none of them.
 type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
@@ -56,6 +62,8 @@ type flight struct {
 	res      Result
 	progress progress
 
+	// A Fault reports these three: a byte of the request was written to the endpoint, the head of
+	// the answer was passed to the client, a byte of the body was read from the client.
 	sent, committed, consumed bool
 	heard                     bool // at least one byte came back
 	informed                  int  // bytes of informational answers
@@ -129,6 +137,11 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
+// carryHTTP1 takes a connection, runs one attempt on it, and takes another connection if the
+// endpoint had closed the kept one, which it may do at any time (RFC 9112 §9.5). If that was found
+// before anything was sent, every request goes on. If the request was sent and no byte came back,
+// the endpoint may have acted on it: only a repeatable request is sent again, and only once, over a
+// new connection.
 func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	f := flights.Get().(*flight)
 	defer f.free()
@@ -140,6 +153,7 @@ func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (
 	}
 	defer p.leave(&f.progress)
 	f.upgrade = upgradeOf(r)
+	// Nothing of a TCP session is read from its client before the 101, so it can be repeated.
 	again := repeatable(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
 	ctx := r.Context()
 
@@ -175,7 +189,8 @@ func (f *flight) reset() {
 	f.informed, f.framed = 0, false
 }
 
-// exchange runs one attempt on f.c and releases the connection.
+// exchange runs one attempt on f.c and releases the connection. The sender ends before the
+// connection is released, because nothing may read the client's body after Carry has returned.
 func (f *flight) exchange() *Fault {
 	reusable, err := f.attempt()
 	if err == errGone {
@@ -210,13 +225,16 @@ func (f *flight) attempt() (reusable bool, _ *Fault) {
 	if err := f.finalHead(); err != nil {
 		return false, err
 	}
+	// The deadline is for the head only. Without this the watch would end a stream of events in the
+	// middle.
 	f.p.headArrived(&f.progress)
 	f.p.answers.Add(1)
 	return f.respond()
 }
 
 // send writes the request: the head and a small body in one write, a large body through a
-// sender.
+// sender. A small body is read before anything is written: a client that breaks off while it sends
+// its body then costs the endpoint nothing.
 func (f *flight) send() *Fault {
 	r := f.r
 	length := int64(0)
@@ -242,9 +260,13 @@ func (f *flight) send() *Fault {
 			return f.fail(StageClient, err)
 		}
 	}
+	// Not earlier: while the client sends a small body, there is no head to wait for, and the
+	// progress timeout bounds the exchange.
 	if !f.x.Deadline.IsZero() {
 		f.progress.head.Store(headDue)
 	}
+	// takeIdle leaves the check of such a connection to ask, which looks, writes and waits in one
+	// operation.
 	if length == 0 && f.res.Reused && f.c.bare() {
 		return f.ask()
 	}
@@ -274,8 +296,9 @@ func (f *flight) send() *Fault {
 // sent.
 var errGone = new(Fault)
 
-// ask looks at the connection, sends a request without a body, and reads the first bytes of
-// the answer.
+// ask looks at the connection, sends a request without a body, and reads the first bytes of the
+// answer. The look comes immediately before the write, so that the time in which the endpoint can
+// close an idle connection unnoticed is as short as possible.
 func (f *flight) ask() *Fault {
 	length := len(f.out)
 	sent, n, err := f.c.socket.Ask(f.out, f.take, f.drop)
@@ -299,11 +322,14 @@ func (f *flight) ask() *Fault {
 }
 
 // awaitContinue waits ExpectContinueTimeout for the endpoint to ask for the body or to
-// answer without it. If there is no answer, it starts the sender.
+// answer without it. If there is no answer, it starts the sender. RFC 9110 §10.1.1 allows a client
+// to send the body without a 100, and a server that ignores Expect sends none.
 func (f *flight) awaitContinue() *Fault {
 	_ = f.c.SetReadDeadline(time.Now().Add(f.p.cfg.ExpectContinueTimeout))
 	for f.from == f.to {
 		if err := f.fillIn(); err != nil {
+			// The watch ends an exchange by the same deadline of the socket. If the request was
+			// cancelled or its head is late, the body must not be sent.
 			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil && f.progress.head.Load() != headLate {
 				break // send the body before the endpoint asks for it
 			}
@@ -321,6 +347,8 @@ func (f *flight) awaitContinue() *Fault {
 			return err
 		}
 		if f.head.status >= 200 || f.head.status == http.StatusSwitchingProtocols {
+			// The endpoint may want the body later, or not at all. copyBody sends it if the answer
+			// does not end without it.
 			f.unsolicited, f.sender = f.sender, nil // finalHead continues from here
 			return nil
 		}
@@ -335,7 +363,10 @@ func (f *flight) awaitContinue() *Fault {
 	}
 }
 
-// join ends the sender and reports whether it had sent the whole body.
+// join ends the sender and reports whether it had sent the whole body. If the answer has ended
+// before the body, as that to an upload that is too large, the close ends the sender's write and
+// stop ends its read of the client. The connection is lost, because the endpoint would take the
+// next request for the rest of the body.
 func (f *flight) join() bool {
 	s := f.sender
 	f.consumed = f.consumed || s.body.consumed.Load()
@@ -355,7 +386,10 @@ func (f *flight) join() bool {
 	return false
 }
 
-// fail builds the error of the exchange from err.
+// fail builds the error of the exchange from err. What the socket reports is often a consequence:
+// the watch, a stop of the process and a failed client all end an exchange by a deadline in the
+// past or a close. So the causes that this process knows are checked first, and the error of the
+// socket blames the endpoint only if there is none.
 func (f *flight) fail(stage Stage, err error) *Fault {
 	if m, ok := err.(http1.Malformed); ok {
 		err = fmt.Errorf("malformed response: %w", m)
@@ -394,6 +428,9 @@ func (f *flight) fail(stage Stage, err error) *Fault {
 	if e.Err == io.EOF {
 		e.Err = errEarlyEOF
 	}
+	// The endpoint may have closed the kept connection before the request reached it (RFC 9112
+	// §9.5). After the first byte of an answer it has seen the request, and a deadline that passes
+	// shows an endpoint that is slow and not one that has closed.
 	if f.res.Reused && !f.heard && (stage == StageSend || stage == StageHead) && !errors.Is(e.Err, context.DeadlineExceeded) {
 		e.stale = true
 		e.Err = fmt.Errorf("%w: %w", errStale, err)

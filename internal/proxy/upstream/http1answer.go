@@ -9,7 +9,9 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// finalHead reads up to the final response head and leaves its bytes at f.from.
+// finalHead reads up to the final response head and leaves its bytes at f.from. Any number of
+// informational answers may come before it (RFC 9110 §15.2). A 101 is final: what follows it is no
+// HTTP.
 func (f *flight) finalHead() *Fault {
 	if f.unsolicited != nil {
 		return nil
@@ -29,7 +31,8 @@ func (f *flight) finalHead() *Fault {
 }
 
 // informational consumes a 1xx response of n bytes, and passes it to the client unless it is 100
-// Continue.
+// Continue. The server of the client sends its own 100 when the body is read, and a client of
+// HTTP/1.0 does not know informational answers (RFC 9110 §15.2).
 func (f *flight) informational(n int) *Fault {
 	f.framed = f.framed || f.head.framed
 	if f.informed += n; f.informed > maxInformation {
@@ -51,6 +54,8 @@ func (f *flight) informational(n int) *Fault {
 			h[name] = v
 		}
 		f.w.WriteHeader(f.head.status)
+		// WriteHeader has sent the header map. Without the removal these fields would be in the
+		// final head as well.
 		for name := range passed {
 			delete(h, name)
 		}
@@ -59,7 +64,10 @@ func (f *flight) informational(n int) *Fault {
 	return nil
 }
 
-// readHead reads and parses one head of n bytes and leaves it at f.from.
+// readHead reads and parses one head of n bytes and leaves it at f.from. The search continues in
+// the line where it stopped, so a head that arrives in many small pieces is not searched from its
+// beginning each time. An endpoint that never ends its head is stopped at the limit, before the
+// buffer grows further.
 func (f *flight) readHead() (n int, _ *Fault) {
 	limit := f.p.cfg.MaxResponseHeaderBytes
 	for next := 0; ; {
@@ -128,7 +136,10 @@ func (f *flight) filled(n int, err error) error {
 	return err
 }
 
-// respond writes the response to the client.
+// respond writes the response to the client. A switch of protocols goes to the tunnel. The failure
+// that a sidecar reports becomes a Fault, and an answer that OnHead refuses is dropped: the client
+// gets nothing of either, so that the handler can try another endpoint. From the head on the
+// exchange is committed, and an error can only break the answer off.
 func (f *flight) respond() (reusable bool, _ *Fault) {
 	h := &f.head
 	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
@@ -188,7 +199,10 @@ func (f *flight) closeUnread() {
 }
 
 // clean reports whether the connection may carry another request: the body ended correctly
-// and no byte follows.
+// and no byte follows. Each condition is for a case in which the next answer on the connection
+// could be that to another request: the endpoint wants to close it (RFC 9112 §9.6), the end of the
+// connection is the end of the body, bytes are left, the endpoint may still wait for a body that
+// was not sent, or a message that has no body declares one.
 func (f *flight) clean() bool {
 	// RFC 9110 §8.6: a 204 has no length. An endpoint that declares one may send a body.
 	forbidden := f.head.status == http.StatusNoContent && f.head.declaresBody()
@@ -199,7 +213,8 @@ func (f *flight) clean() bool {
 }
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
-// so that bytes that arrive together are sent together.
+// so that bytes that arrive together are sent together. writing is set around each call that may
+// wait for the client, so that the watch knows which side is silent.
 func (f *flight) copyBody() *Fault {
 	unflushed := true
 	for {
@@ -233,6 +248,8 @@ func (f *flight) copyBody() *Fault {
 				f.sender.start()
 			}
 			if rerr := f.fillIn(); rerr != nil {
+				// Without a length the end of the connection is the end of the body (RFC 9112
+				// §6.3). In any other body it is an answer that is cut off.
 				if rerr == io.EOF && f.body.Kind() == http1.ToClose {
 					return nil
 				}
@@ -249,6 +266,8 @@ func (f *flight) copyBody() *Fault {
 	}
 }
 
+// trailerField keeps a trailer of the answer until the body has ended. The same fields are left out
+// as in a head, and those that count only in a head.
 func (f *flight) trailerField(name, value []byte) {
 	key := http.CanonicalHeaderKey(string(name))
 	if !trailerField(key) || !keepsResponse(f.x, key) {
@@ -267,8 +286,9 @@ func (f *flight) writeTrailers(unflushed bool) {
 	}
 }
 
-// discard consumes the body of a dropped response, as far as it has arrived, and reports
-// whether the connection is clean.
+// discard consumes the body of a dropped response, as far as it has arrived, and reports whether
+// the connection is clean. It does not wait for the rest, because the next attempt of the handler
+// would wait as well.
 func (f *flight) discard() bool {
 	for {
 		_, used, err := f.body.Next(f.in[f.from:f.to])
