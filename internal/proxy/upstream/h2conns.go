@@ -15,7 +15,9 @@ import (
 const h2IdlePeriod = time.Second
 
 // h2Conns keeps the HTTP/2 connections to one endpoint and carries requests
-// over their streams.
+// over their streams. A request takes a free stream of any connection and does not wait for one of
+// them, because a stream may last for days. If none is free, it waits in a queue, of which room
+// wakes the first, and one connection at a time is opened for all that wait, up to MaxConns.
 type h2Conns struct {
 	p   *Pool
 	cfg http2.Config
@@ -92,6 +94,7 @@ func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err *
 		stream, reused = c.take(s.key != "")
 		return stream != nil
 	}
+	// While others wait, a free stream is for the first of them.
 	if c.waiting.Load() == 0 {
 		c.mu.Lock()
 		found := take()
@@ -132,7 +135,10 @@ func (c *h2Conns) take(settled bool) (s *http2.Stream, reused bool) {
 	return nil, false
 }
 
-// await returns when take has succeeded, or with the reason that it has not. The lock is held while take runs.
+// await returns when take has succeeded, or with the reason that it has not. The lock is held while
+// take runs. A request takes a stream only in its turn, which is a signal of room: the channel
+// holds one, and the request that has waited longest receives it. The end of an opening is the turn
+// of all, because a new connection may have room for many.
 func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() bool) *Fault {
 	e := &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: context.DeadlineExceeded, late: hasPassed(deadline)}
 	if e.late {
@@ -144,6 +150,8 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() boo
 		defer timer.Stop()
 		late = timer.C
 	}
+	// A stream that ended after the look of reserve has sent no signal, because no request waited.
+	// The first to wait therefore looks again.
 	turn := c.waiting.Add(1) == 1
 	defer c.leave()
 	for ; ; turn = true {
@@ -172,8 +180,11 @@ func (c *h2Conns) await(ctx context.Context, deadline time.Time, take func() boo
 	}
 }
 
-// join returns nil if take succeeds, which is called only in turn. Otherwise it returns the
-// opening to wait for, which begins unless enough connections are open.
+// join returns nil if take succeeds, which is called only in turn. Otherwise it returns the opening
+// to wait for, which begins unless enough connections are open. It does not begin while a stream is
+// free, because a request that was woken takes that. It does not begin before rests is over either:
+// after a failed dial the open connections serve the requests, and the endpoint gets one attempt in
+// each h2IdlePeriod.
 func (c *h2Conns) join(turn bool, take func() bool) *h2Opening {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,6 +206,7 @@ func (c *h2Conns) join(turn bool, take func() bool) *h2Opening {
 	default:
 		o.started, o.limit = true, time.Now().Add(c.p.cfg.DialTimeout)
 		var ctx context.Context
+		// All that wait share the opening, so the end of one request does not cancel it.
 		ctx, o.cancel = context.WithCancelCause(context.Background())
 		c.p.mu.Lock()
 		c.p.dialling++
@@ -205,7 +217,7 @@ func (c *h2Conns) join(turn bool, take func() bool) *h2Opening {
 }
 
 // part ends the wait of one request for an opening that has not ended. The last that gives up
-// cancels the opening.
+// cancels the opening. One that has not given up looks for a stream and joins again immediately.
 func (c *h2Conns) part(o *h2Opening, gaveUp bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +230,8 @@ func (c *h2Conns) part(o *h2Opening, gaveUp bool) {
 	}
 }
 
-// leave ends the wait of one request, and lets the next one look for a stream if there is one.
+// leave ends the wait of one request, and lets the next one look for a stream if there is one. A
+// signal that this request has consumed may have stood for several streams: room holds only one.
 func (c *h2Conns) leave() {
 	if c.waiting.Add(-1) == 0 {
 		return
@@ -266,6 +279,8 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 		go func() { c.p.cfg.Activity.ended(conn.Run()) }() // its streams report the error
 		if c.add(conn) {
 			c.awaitSettings(ctx, conn, o.limit)
+			// Without this error the waiting requests would open one connection after the other, if
+			// the endpoint accepts them and ends them immediately.
 			failed = c.unused(conn)
 		}
 	}
@@ -291,7 +306,8 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	}
 }
 
-// add lets a request use a connection. It returns false if all are closed.
+// add lets a request use a connection. It returns false if all are closed. The signal is for one
+// request, which may use the connection before its settings have arrived.
 func (c *h2Conns) add(conn *h2Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,9 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
-// h2Stream is one exchange over HTTP/2. It is pooled.
+// h2Stream is one exchange over HTTP/2. It is pooled. Its fields belong to the goroutine of Carry.
+// sendBody reads some of them on its own goroutine, so they stay as they are until sent is closed.
+// The watch uses only progress.
 type h2Stream struct {
 	c      *h2Conns
 	w      http.ResponseWriter
@@ -53,6 +55,9 @@ func (s *h2Stream) free() {
 	h2Streams.Put(s)
 }
 
+// carry sends a request as one stream: it makes the header list, reserves a stream, sends, and
+// copies the answer. What is wrong with the request is found before a stream is reserved, so that
+// such a request neither waits nor takes a stream from another.
 func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	s := h2Streams.Get().(*h2Stream)
 	defer s.free()
@@ -80,6 +85,8 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	s.s, s.res.Reused = stream, reused
 	c.p.attach(s)
 	defer c.p.detachStream(s)
+	// The settings have arrived, because reserve waits for them. Without the permission in them no
+	// extended CONNECT may be sent (RFC 8441 §3).
 	if s.key != "" && !stream.TakesConnect() {
 		return s.res, s.fail(StageClient, ErrNoWebSockets)
 	}
@@ -90,7 +97,9 @@ func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	return s.res, nil
 }
 
-// attach lets the watch end the exchange from now on.
+// attach lets the watch end the exchange from now on. An exchange on a stream has no timer of its
+// own: the watch finds the end of its context, or a late head, within watchPeriod and interrupts
+// the stream.
 func (p *Pool) attach(s *h2Stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +114,8 @@ func (p *Pool) attach(s *h2Stream) {
 	p.arm()
 }
 
-// detachStream ends the stream. The watch does not use it any more.
+// detachStream ends the stream. The watch does not use it any more. Streams are pooled: if the
+// watch still knew this one, it could interrupt the exchange that gets it next.
 func (p *Pool) detachStream(s *h2Stream) {
 	p.mu.Lock()
 	s.progress.stream, s.progress.ctx, s.progress.x = nil, nil, nil
@@ -121,6 +131,8 @@ func (p *Pool) streamAnswered(s *h2Stream) {
 	s.s.Interrupt(nil) // the deadline may have passed meanwhile; the watch repeats what else it has ended
 }
 
+// run sends the request, reads heads until the final one, and passes the answer on. The body may
+// still be sent meanwhile: an endpoint may answer before it has read the whole request.
 func (s *h2Stream) run() *Fault {
 	if err := s.send(); err != nil {
 		s.closeUnread()
@@ -146,7 +158,9 @@ func (s *h2Stream) run() *Fault {
 	return s.respond(head)
 }
 
-// send sends the head, and a body that is small and there. A goroutine sends any other.
+// send sends the head, and a body that is small and there. A goroutine sends any other. The head
+// has END_STREAM only if nothing follows it: no body, no trailers, and no tunnel, which sends on
+// the stream of an extended CONNECT.
 func (s *h2Stream) send() *Fault {
 	r := s.r
 	length := int64(0)
@@ -191,6 +205,7 @@ func (s *h2Stream) inline() int64 {
 		}
 		return -1
 	}
+	// A body over HTTP/1.1 does not say how much of it has arrived, so a short one is awaited.
 	if n := s.r.ContentLength; n > 0 && n <= inlineBody && !expectsContinue(s.r) {
 		return n
 	}
@@ -204,6 +219,8 @@ func (s *h2Stream) readSmall(n int) error {
 	if err := s.progress.readInline(s.r.Body, s.small, s.c.p); err != nil {
 		return err
 	}
+	// A body over HTTP/2 may have trailers that were not announced. They are known when a read has
+	// returned io.EOF.
 	if _, there := s.r.Body.(buffering); there || len(s.r.Trailer) > 0 {
 		if _, err := s.r.Body.Read(s.one[:]); err != io.EOF { // it brings the trailers
 			return errTooLong
@@ -224,6 +241,8 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		}
 		limit.Stop()
 	}
+	// Write waits while the window of the endpoint is closed, and meanwhile nothing is read from
+	// the client: an endpoint that reads slowly slows the client down.
 	in := lateBuffers.Get().(*lateBuffer)
 	defer in.free()
 	for {
@@ -249,7 +268,8 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 	}
 }
 
-// sendEnd sends the last part of the body, and the trailers.
+// sendEnd sends the last part of the body, and the trailers. END_STREAM is in the trailers, if
+// there are any, and not in the last part of the body (RFC 9113 §8.1).
 func (s *h2Stream) sendEnd(p []byte) error {
 	var trailers []http2.Field
 	for name, values := range s.r.Trailer {
@@ -277,6 +297,8 @@ func (s *h2Stream) sendEnd(p []byte) error {
 // endBody ends the goroutine that sends the body. Nothing may read the client's body
 // afterwards.
 func (s *h2Stream) endBody() {
+	// The goroutine may wait for the window of the endpoint, for bytes of the client, or for a 100.
+	// Each of the three calls ends one of these waits.
 	s.s.Interrupt(errBodyStopped)
 	s.body.stop()
 	s.ask()
@@ -291,7 +313,9 @@ func (s *h2Stream) ask() {
 	}
 }
 
-// head makes the header list of the request.
+// head makes the header list of the request. The pseudo-header fields come first (RFC 9113 §8.3),
+// and :authority replaces Host. The fields of a connection are left out, and of Te only "trailers"
+// remains (RFC 9113 §8.2.2).
 func (s *h2Stream) head() error {
 	r, x := s.r, s.x
 	uri, err := target(r)
@@ -309,6 +333,7 @@ func (s *h2Stream) head() error {
 		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: s.c.scheme},
 		http2.Field{Name: ":authority", Value: host}, http2.Field{Name: ":path", Value: uri})
 	if s.key != "" {
+		// Endpoints do not process the key of such a WebSocket (RFC 8441 §5), so it is not sent.
 		s.fields[0].Value = http.MethodConnect
 		s.fields = append(s.fields, http2.Field{Name: ":protocol", Value: "websocket"})
 	}
@@ -407,6 +432,10 @@ func (s *h2Stream) neverIndexed(name, value string) bool {
 	return ok && client.NeverIndexed(name)
 }
 
+// fail builds the error of the exchange from err. As over HTTP/1.1, the causes that this process
+// knows come before what the stream reports. An endpoint that refuses the stream (RFC 9113 §8.7),
+// or leaves it out of its GOAWAY (RFC 9113 §6.8), has not acted on the request: nothing counts as
+// sent, whatever the method is.
 func (s *h2Stream) fail(stage Stage, err error) *Fault {
 	e := &Fault{Stage: stage, Address: s.c.p.cfg.Address, committed: s.committed}
 	unprocessed := errors.Is(err, http2.ErrUnprocessed)

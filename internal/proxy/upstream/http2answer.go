@@ -10,7 +10,9 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// informational passes a 1xx answer to the client.
+// informational passes a 1xx answer to the client. The server of the client sends its own 100 when
+// the body is read. The fields of any other are in the map for this one head only, so that the
+// final head does not have them as well.
 func (s *h2Stream) informational(head *http2.Head) {
 	if head.Status == http.StatusContinue {
 		s.ask()
@@ -44,6 +46,9 @@ func (s *h2Stream) keeps(name string) bool {
 // The names in HTTP/2 of the fields from endpoints to relays.
 var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
 
+// respond passes the final answer to the client. What sidecars and relays report in fields is read
+// first, because it decides whether the client gets the answer at all. From the head on the
+// exchange is committed.
 func (s *h2Stream) respond(head *http2.Head) *Fault {
 	s.res.Status = head.Status
 	retryAfter, loads := false, 0
@@ -64,6 +69,8 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 			s.res.CallStatus = f.Value
 		}
 	}
+	// Any 2xx opens the tunnel of a CONNECT (RFC 9110 §9.3.6). It becomes a 101 for the handler and
+	// for a client over HTTP/1.1.
 	if s.key != "" && s.res.Status < 300 {
 		return s.switchProtocols(head)
 	}
@@ -137,7 +144,8 @@ type fieldPasser interface {
 }
 
 // pass gives the end-to-end fields to w. It returns false if it has given none, because some
-// must be rewritten.
+// must be rewritten. A Trailer may name fields that the client does not get, so an answer with one
+// goes through the map.
 func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
 	for i := range head.Fields {
 		if head.Fields[i].Name == "trailer" {
@@ -187,7 +195,9 @@ func (s *h2Stream) fill(h http.Header, head *http2.Head) {
 }
 
 // copyBody passes the body on as it arrives. It flushes only before it must wait for more,
-// so that frames that arrive together are sent together.
+// so that frames that arrive together are sent together. The window of the stream opens only as the
+// body is read here. So a client that reads slowly slows the endpoint down on this stream, and no
+// other exchange on the connection.
 func (s *h2Stream) copyBody() *Fault {
 	in := lateBuffers.Get().(*lateBuffer)
 	defer in.free()
@@ -224,6 +234,8 @@ func (s *h2Stream) copyBody() *Fault {
 	}
 }
 
+// closeUnread makes the server close a connection of HTTP/1.1 whose request body was not read to
+// its end. The rest of the body could be read as a new request.
 func (s *h2Stream) closeUnread() {
 	if s.r.ProtoMajor == 1 && s.body != nil && !s.body.ended.Load() && !s.committed {
 		s.w.Header()["Connection"] = []string{"close"}
