@@ -73,7 +73,8 @@ func (b *clientBody) next(in *lateBuffer) ([]byte, error) {
 	return p[:n], err
 }
 
-// begin returns why nothing may be read. The lock is held.
+// begin returns why nothing may be read. The lock is held. It reports the read to the watch: until
+// took the exchange waits for the client.
 func (b *clientBody) begin() error {
 	switch {
 	case b.stopped:
@@ -128,7 +129,9 @@ func (b *clientBody) took(n int, err error) (int, error) {
 // stop interrupts a running read and refuses later ones. Unless the body had ended, the
 // client's connection cannot be used afterwards, so the response has "Connection: close".
 // After it has returned, nothing uses the client any more, because the handler may have
-// returned.
+// returned. Reads hold mu, so TryLock shows whether one is running. Only then the connection of the
+// client gets a deadline in the past. cut is set before, so that the reader does not take this for
+// a failure of the client. A body without such deadlines is closed instead.
 func (b *clientBody) stop() {
 	b.stopping.Lock()
 	defer b.stopping.Unlock()
@@ -150,7 +153,8 @@ func (b *clientBody) stop() {
 	b.mu.Unlock()
 }
 
-// failure returns the client's error, nil if the client did not fail.
+// failure returns the client's error, nil if the client did not fail. failed is read first: a
+// reader that waits for the client holds the lock as long as it waits.
 func (b *clientBody) failure() error {
 	if b == nil || !b.failed.Load() {
 		return nil

@@ -120,7 +120,8 @@ type Result struct {
 }
 
 // afterBody returns the deadline for the head of an answer to a request whose body last
-// moved at that time.
+// moved at that time. It is never before Deadline, so a body that ends early takes no time from the
+// endpoint.
 func (x *Exchange) afterBody(moved time.Time) time.Time {
 	if x.AfterBody <= 0 || x.Deadline.IsZero() || moved.IsZero() {
 		return x.Deadline
@@ -210,12 +211,15 @@ func (x *Exchange) addResponse(h http.Header) {
 	}
 }
 
+// shed reports whether an answer refuses the request because of load. A 503 alone may stand for any
+// failure of a service, so it counts only with a field that says so.
 func shed(status int, load int, retryAfter bool) bool {
 	return status == http.StatusTooManyRequests ||
 		status == http.StatusServiceUnavailable && (load >= 0 || retryAfter)
 }
 
-// parseLoad reads a Ringway-Load value: a decimal number of at most 9 digits.
+// parseLoad reads a Ringway-Load value: a decimal number of at most 9 digits, which fit into an int
+// of 32 bits.
 func parseLoad(v string) int {
 	if len(v) == 0 || len(v) > 9 {
 		return -1

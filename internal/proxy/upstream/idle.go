@@ -16,7 +16,9 @@ var expiredDeadline = time.Unix(1, 0)
 
 // takeIdle returns the most recently used connection that does not rest, marked busy with
 // ctx, or nil. It checks each connection first, unless the exchange does: what the endpoint
-// sent after its last answer must not be read as the answer to this request.
+// sent after its last answer must not be read as the answer to this request. The connection is
+// already busy during the check, so the system call needs no lock. Because the newest is used
+// first, those that the traffic does not need grow old and are closed.
 func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
 	for {
 		p.mu.Lock()
@@ -49,7 +51,8 @@ func (p *Pool) stale(c *conn) bool {
 	return sight != socket.Quiet
 }
 
-// endRests makes the connections idle that have rested. The lock is held.
+// endRests makes the connections idle that have rested. The lock is held. Only the first ones are
+// looked at: a short rest behind a long one lasts as long as that, which is at most restLong.
 func (p *Pool) endRests() {
 	n := 0
 	for n < len(p.resting) && !p.resting[n].rests() {
@@ -111,7 +114,8 @@ func (p *Pool) disengage(c *conn) {
 	c.ctx, c.progress = nil, nil
 }
 
-// keep adds c to the idle connections if there is room. The lock is held.
+// keep adds c to the idle connections if there is room. The lock is held. The round of the janitor
+// takes the place of a time, so that no clock is read for each answer.
 func (p *Pool) keep(c *conn) bool {
 	switch {
 	case p.closed || len(p.idle)+len(p.resting) >= p.cfg.MaxIdle:
@@ -143,6 +147,8 @@ func (p *Pool) watchRound() {
 	elapsed := min(now.Sub(p.checked), 2*h2IdlePeriod)
 	p.checked = now
 	p.mu.Unlock()
+	// The lock of the HTTP/2 connections is taken before that of the pool, so they are checked
+	// here.
 	open := p.h2 != nil && p.h2.check(elapsed)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,6 +159,8 @@ func (p *Pool) watchRound() {
 		}
 	}
 	for _, g := range p.watched {
+		// A round that comes late on a busy host counts for five periods at most, because the
+		// exchanges may have had no processor either.
 		g.check(min(elapsed, 5*watchPeriod))
 	}
 	p.endWaits()
@@ -161,6 +169,8 @@ func (p *Pool) watchRound() {
 	switch {
 	case p.armed:
 		p.watch.Reset(watchPeriod)
+	// Connections without requests are checked less often: this finds those whose endpoint is gone,
+	// before a request does.
 	case open && !p.isOver():
 		p.watch.Reset(h2IdlePeriod)
 	}

@@ -179,6 +179,8 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, *Fault) {
 	defer cancel()
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
 	if err == nil && p.cfg.Protocol == advertise.H2 {
+		// The handshake is part of the dial and of its time: a service that accepts a connection
+		// and then says nothing is not reached.
 		nc, err = p.cfg.TLS.Client(dctx, nc, p.cfg.Address)
 	}
 	if err == nil || context.Cause(ctx) == nil { // otherwise the dial shows nothing
@@ -197,6 +199,9 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, *Fault) {
 		case late: // the request's deadline did not pass, so its error must not be wrapped
 			e.Err = fmt.Errorf("%w %v", errDialLate, p.cfg.DialTimeout)
 		}
+		// A refusal shows that packets arrive, and a lack of descriptors or ports is local. What is
+		// left may be a network that loses packets: the relay counts it when it judges whether it
+		// reaches the endpoints at all.
 		if context.Cause(ctx) == nil && !errors.Is(err, syscall.ECONNREFUSED) && e.Exhausted() == "" {
 			p.mu.Lock()
 			p.undialled++
@@ -223,6 +228,8 @@ func (p *Pool) enter(g *progress) bool {
 	if g != nil {
 		g.slot = len(p.watched)
 		p.watched = append(p.watched, g)
+		// Without a limit there is nothing to check until the exchange has a connection or waits
+		// for one in the queue, and both arm the watch.
 		if g.limit > 0 {
 			p.arm()
 		}
@@ -235,6 +242,8 @@ func (p *Pool) leave(g *progress) {
 	p.inFlight--
 	if g != nil {
 		p.ended++
+		// The last one takes the place of g: the end of an exchange costs the same however many are
+		// in flight.
 		last := len(p.watched) - 1
 		moved := p.watched[last]
 		p.watched[g.slot], moved.slot = moved, g.slot
@@ -300,6 +309,8 @@ func (p *Pool) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
+	// A request in flight may find or open a connection later than this: engage then closes it, and
+	// join ends the wait.
 	p.cut = true
 	for _, c := range p.busy {
 		c.cancelled = true
@@ -320,6 +331,8 @@ func (p *Pool) Abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.watched {
+		// The flag stays, because an exchange may be between two waits now. The watch checks it
+		// again in each round.
 		g.abandoned.Store(true)
 		g.check(0)
 	}

@@ -139,8 +139,10 @@ func (g *progress) wrote() {
 	g.moved.Store(true)
 }
 
-// waitsFor returns the side whose turn it is. SilentNone means that the endpoint has not
-// begun to answer; the exchange's deadline bounds that.
+// waitsFor returns the side whose turn it is. SilentNone means that the endpoint has not begun to
+// answer; the exchange's deadline bounds that. A write that waits comes first: its direction moves
+// only when that side takes bytes. If the endpoint needs the whole body, only the client can go on.
+// If a stream is open in both directions, either side may wait for the other by design.
 func (g *progress) waitsFor() Silent {
 	switch {
 	case g.writing.Load():
@@ -178,7 +180,11 @@ func (g *progress) awaitsBody() bool { return g.reading.Load() && g.bodyNeeded.L
 
 // check ends the exchange if nothing has moved for too long. It repeats this until the
 // exchange has ended, because the exchange may just be setting its own deadlines. Pool.mu
-// is held, so the exchange cannot return to its handler meanwhile.
+// is held, so the exchange cannot return to its handler meanwhile. An exchange that is stopped or
+// abandoned ends whatever has moved. Then come the end of the request and the deadline of the head,
+// and last the silence, which is counted in rounds of the watch, so that the exchange reads no
+// clock. The side is recorded once: what this end causes on the other side must not change who is
+// blamed.
 func (g *progress) check(elapsed time.Duration) {
 	if g.stopping {
 		g.endStopped()
@@ -263,7 +269,9 @@ func (g *progress) endStream() bool {
 	return true
 }
 
-// readInline reads a whole body into b, on the goroutine of the exchange, after watchBody.
+// readInline reads a whole body into b, on the goroutine of the exchange, after watchBody. The flag
+// inline tells the watch that the exchange itself waits for the client, so that it ends the read
+// directly. A read by another goroutine is ended by clientBody.stop.
 func (g *progress) readInline(body io.Reader, b []byte, p *Pool) error {
 	g.bodyNeeded.Store(true)
 	g.inline.Store(true)
@@ -298,7 +306,8 @@ func (g *progress) cut(because error) {
 	g.cutEndpoint(because)
 }
 
-// cutClient ends what an exchange without a tunnel waits for from its client.
+// cutClient ends what an exchange without a tunnel waits for from its client. It sets a deadline
+// only for a call that waits now, because the handler may still answer the client with an error.
 func (g *progress) cutClient() {
 	client := http.NewResponseController(g.w)
 	if g.writing.Load() {

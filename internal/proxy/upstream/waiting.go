@@ -136,7 +136,9 @@ func (p *Pool) join(w *waiter, again bool) {
 	p.arm() // the watch also detects when an idle connection has rested
 }
 
-// await returns when w was served, or with the reason that it was not.
+// await returns when w was served, or with the reason that it was not. It needs no timer: the watch
+// closes ready when the request is over. If the deadline has passed already, the request does not
+// wait for the next round.
 func (p *Pool) await(w *waiter) *Fault {
 	late := hasPassed(w.deadline)
 	if late {
@@ -194,7 +196,8 @@ func (p *Pool) removeWaiter(i, end int) {
 	p.stopUnwanted()
 }
 
-// hand passes c to the waiter at i. The lock is held.
+// hand passes c to the waiter at i. The lock is held. The connection is busy before the waiter is
+// woken, so that the watch can end the exchange at any time.
 func (p *Pool) hand(i int, c *conn, reused bool) {
 	w := p.waiting[i]
 	w.c, w.reused = c, reused
@@ -228,7 +231,8 @@ func (p *Pool) serve() {
 }
 
 // offer passes c, which is not among the idle ones, to the first waiting request that can
-// use it. The lock is held.
+// use it. The lock is held. A connection that was used does not go to a request that wants a new
+// one: its last connection was closed by the endpoint, and the others of that age likely as well.
 func (p *Pool) offer(c *conn, fresh bool) bool {
 	if c.rests() {
 		return false
@@ -243,7 +247,8 @@ func (p *Pool) offer(c *conn, fresh bool) bool {
 }
 
 // dialMore opens connections, one for each waiting request but at most maxDials at a time.
-// The lock is held.
+// The lock is held. A dial belongs to no request. Its connection goes to the request that waits
+// longest when it is open, and the request that caused it may have got another one by then.
 func (p *Pool) dialMore() {
 	for p.dialling < min(maxDials, len(p.waiting)) {
 		if p.dialCtx == nil {
@@ -259,6 +264,8 @@ func (p *Pool) dialMore() {
 // goroutine, which Drain waits for, because the request that started it may be served
 // earlier.
 func (p *Pool) open(ctx context.Context) {
+	// dial has the same limit, begun a moment later. ofWait compares it with the deadlines of the
+	// requests that waited.
 	limit := time.Now().Add(p.cfg.DialTimeout)
 	nc, err := p.dial(ctx)
 	var c *conn
