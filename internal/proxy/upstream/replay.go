@@ -13,7 +13,10 @@ import (
 // over HTTP/2, where an endpoint may refuse a request while its body is sent. Small bodies are
 // kept until that is known. Its zero value is ready.
 //
-// Only one attempt reads at a time, and none reads after its Carry has returned.
+// Only one attempt reads at a time, and none reads after its Carry has returned. What an attempt
+// reads from the body is added to kept. The next attempt reads kept first, and goes on with the
+// body where the last one stopped. Once kept would exceed wire.ReplayLimit it is dropped, because
+// only the attempt that has read so far can use the rest.
 type Replay struct {
 	body   io.ReadCloser // nil if there is none
 	length int64         // as declared, negative if not declared
@@ -140,6 +143,8 @@ func (b *Replay) keep(p []byte, err error) {
 	}
 	b.kept = append(b.kept, p...)
 	b.at = len(b.kept)
+	// A body of declared length ends with its last byte, and io.EOF may come much later or not be
+	// read at all.
 	b.ended = b.read || err == nil && b.at == int(b.length)
 }
 

@@ -176,7 +176,10 @@ type fieldSpeller interface {
 	SpelledField(name string) string
 }
 
-// requestHead appends the head of the upstream request to buf. Spell may be nil.
+// requestHead appends the head of the upstream request to buf. Spell may be nil. Host is the first
+// field, as RFC 9110 §7.2 recommends. The fields of the client follow, without those of its
+// connection, and then those that this process sets. What frames the body comes from length alone
+// and never from a field of the client.
 func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, length int64, spell fieldSpeller) ([]byte, error) {
 	uri, err := target(r)
 	if err != nil {

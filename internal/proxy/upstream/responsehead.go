@@ -38,9 +38,11 @@ var (
 	errStatusLine = errors.New("malformed response: bad status line")
 )
 
-// parse reads a complete head that headEnd has found (RFC 9112). It is stricter than
-// net/http: line ends are CR LF, no folding, no blank before the colon, no empty name,
-// only one framing, no coding except chunked.
+// parse reads a complete head that http1.HeadEnd has found (RFC 9112). It is stricter than
+// net/http: line ends are CR LF, no folding, no blank before the colon, no empty name, only one
+// framing, no coding except chunked. Two framings are refused, and not resolved as RFC 9112 §6.3
+// allows: the client, or a proxy in front of it, could find another end of the answer. Names are
+// compared only with those of the same length, so that most fields cost no comparison.
 func (h *responseHead) parse(buf []byte) error {
 	*h = responseHead{contentLength: noLength, load: -1, size: len(buf), fields: h.fields[:0], spelled: h.spelled[:0]}
 	eol := bytes.IndexByte(buf, '\r')
@@ -139,10 +141,12 @@ func (h *responseHead) parse(buf []byte) error {
 		if h.contentLength != noLength {
 			return http1.ErrLengthAndTE
 		}
+		// HTTP/1.0 has no codings, so the framing of such a message is faulty (RFC 9112 §6.1).
 		if h.http10 {
 			return http1.ErrCoding
 		}
 	}
+	// RFC 9112 §9.3: a connection of HTTP/1.0 lasts only if the endpoint says so.
 	if h.http10 && !keepAlive {
 		h.close = true
 	}
@@ -201,7 +205,7 @@ func (h *responseHead) statusLineError(line []byte) error {
 }
 
 // markNamed marks the fields that Connection names as hop-by-hop. Connection cannot remove
-// the framing and Trailer.
+// the framing and Trailer. RFC 9110 §7.6.1: what Connection names is for this connection only.
 func (h *responseHead) markNamed(buf []byte) {
 	for i := range h.fields {
 		c := &h.fields[i]

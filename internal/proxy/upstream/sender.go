@@ -9,7 +9,9 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http1"
 )
 
-// A send buffer holds one chunk: room for its size line, the data, its line end.
+// A send buffer holds one chunk: room for its size line, the data, its line end. So a chunk is
+// built around the data where they were read, and leaves in one write. The size line of sendData
+// bytes has four hexadecimal digits and a line end.
 const (
 	sendData   = 32 << 10
 	chunkFront = 10
@@ -67,7 +69,8 @@ func readLate(body io.Reader, take func() []byte, drop func()) ([]byte, error) {
 }
 
 // sender writes a request body to the endpoint on its own goroutine, so that the response
-// can be read meanwhile.
+// can be read meanwhile. It alone writes to the connection after the head, and the exchange alone
+// reads from it. The exchange uses the fields again when done is closed.
 type sender struct {
 	body    *clientBody
 	c       *conn
@@ -127,6 +130,8 @@ func (s *sender) write(buf []byte, n int) error {
 	return err
 }
 
+// end writes the last chunk and the trailers (RFC 9112 §7.1). A body of declared length ends with
+// its last byte.
 func (s *sender) end(buf []byte) error {
 	if !s.chunked {
 		return nil

@@ -237,7 +237,8 @@ func (f *frames) pass(b []byte) {
 }
 
 // whole processes the next bytes up to the last end of a frame, and returns how many these
-// are: all, if the current frame does not end there.
+// are: all, if the current frame does not end there. It works on a copy, at, and sets f at each end
+// of a frame: the bytes behind the last end are not sent, so f must not count them.
 func (f *frames) whole(b []byte) (n int) {
 	at, ended := *f, false
 	for i := 0; ; i += at.part(b[i:]) {
@@ -392,7 +393,8 @@ func (d *Drain) await(ctx context.Context) (left int64) {
 	}
 }
 
-// sessionsLeft returns how many of all may be open when this share of the time is left.
+// sessionsLeft returns how many of all may be open when this share of the time is left. It rounds
+// up, so that the last session has its whole time.
 func sessionsLeft(all int, share float64) int {
 	if share <= 0 {
 		return 0

@@ -54,6 +54,7 @@ func (e *tunnelEnd) note(d *direction, err error) {
 	if (d.side == toClient) != d.refused {
 		side = BrokeEndpoint
 	}
+	// The first error closes both connections, and the second one is a consequence.
 	e.first.CompareAndSwap(uint32(BrokeNone), uint32(side))
 }
 
@@ -94,7 +95,8 @@ func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Re
 	return f.res, err
 }
 
-// dialSession opens a connection that is busy with the session.
+// dialSession opens a connection that is busy with the session. The end of the request's context
+// ends the dial and not the session.
 func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time) (*conn, *Fault) {
 	if hasPassed(deadline) {
 		return nil, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: context.DeadlineExceeded, late: true}
@@ -114,6 +116,7 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 	c := newConn(nc)
 	p.mu.Lock()
 	p.engage(c, context.Background(), g)
+	// During the dial the watch had no connection that it could end.
 	stopped := g.stopping || g.abandoned.Load()
 	p.mu.Unlock()
 	if stopped {
@@ -158,6 +161,7 @@ func proxyHeader(r *http.Request) []byte {
 	head := []byte("\r\n\r\n\x00\r\nQUIT\n")
 	from, to, ok := connectionOf(r)
 	switch {
+	// LOCAL: the service takes the addresses of the connection itself.
 	case !ok:
 		return append(head, local, 0, 0, 0)
 	case from.Addr().Is4() && to.Addr().Is4():
@@ -186,5 +190,7 @@ func connectionOf(r *http.Request) (from, to netip.AddrPort, ok bool) {
 	if to, err = netip.ParseAddrPort(local); err != nil {
 		return from, to, false
 	}
+	// A listener for both families reports an address of version 4 as a mapped one. The header has
+	// no place for a zone.
 	return netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port()), netip.AddrPortFrom(to.Addr().Unmap().WithZone(""), to.Port()), true
 }

@@ -23,7 +23,9 @@ import (
 )
 
 // switchProtocols answers an upgrade with the endpoint's 101 and connects the two
-// connections until both directions have ended.
+// connections until both directions have ended. The fields of the connection are written again,
+// because those of the endpoint concern its own connection. Upgrade is passed on, as it names the
+// protocol that the endpoint has chosen (RFC 9110 §7.8).
 func (f *flight) switchProtocols() *Fault {
 	if f.upgrade == "" {
 		return f.fail(StageHead, errNotUpgrade)
@@ -72,7 +74,8 @@ func (s *h2Stream) takeKey() error {
 
 const keyName = "Sec-Websocket-Key"
 
-// acceptOf returns Sec-WebSocket-Accept for a key (RFC 6455 §4.2.2).
+// acceptOf returns Sec-WebSocket-Accept for a key (RFC 6455 §4.2.2). The text is the one that the
+// RFC gives, and the hash protects nothing here: it shows that the answer is for this key.
 func acceptOf(key string) string {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(sum[:])
@@ -159,6 +162,8 @@ func (t *tunnel) open(header http.Header) (failed *Fault) {
 		follow = newFrames(t.early)
 		t.g.inFrame.Store(follow.within())
 	}
+	// A client may send the first bytes of the new protocol right behind its request. The server
+	// has read them already.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	if len(early) > 0 {
 		if _, err := t.c.Write(early); err != nil {
@@ -200,7 +205,9 @@ func (p *Pool) detach(c *conn, client net.Conn, of Tunnel) {
 // pass copies both ways until both have ended, and returns the number of bytes from the
 // client and to the client. The end of one direction is passed on; an error ends both.
 // follow follows the frames to the client, so that the client gets a close frame when
-// Sessions ends the tunnel.
+// Sessions ends the tunnel. Each direction has one goroutine, and the one to the client is that of
+// the handler. If Sessions ends a WebSocket, the read from the endpoint ends first, so that this
+// direction can still write the rest of a frame and the close frame.
 func (t *tunnel) pass(client, endpoint net.Conn, follow *frames) (in, out int64) {
 	g := t.g
 	up := direction{dst: endpoint, src: client, side: toEndpoint, writing: &g.sending}
@@ -240,7 +247,9 @@ type direction struct {
 	refused  bool // the error is that of dst
 }
 
-// copy copies one direction to its end. It returns nil after the end of what src sends.
+// copy copies one direction to its end. It returns nil after the end of what src sends. When
+// Sessions ends a tunnel with frames, it passes only whole frames from then on: a close frame
+// within another frame would be a part of that.
 func (t *tunnel) copy(d *direction) error {
 	g := t.g
 	in := newTunnelReader(d.src)
@@ -304,6 +313,8 @@ func newTunnelReader(conn net.Conn) *tunnelReader {
 			return in
 		}
 		around, ok := below.(interface{ NetConn() net.Conn })
+		// Over TLS the bytes of the socket are not those of the tunnel, so a read waits with a
+		// buffer.
 		if _, secured := below.(*tls.Conn); secured || !ok {
 			return in
 		}
@@ -338,7 +349,9 @@ func (in *tunnelReader) next() ([]byte, error) {
 	return (*in.buf)[:n], err
 }
 
-// end passes on how a direction has ended.
+// end passes on how a direction has ended. An orderly end closes one direction only, because
+// protocols may send on after the other side has finished. Where that is not possible, and after an
+// error, both connections are closed, which also ends the other direction.
 func (t *tunnel) end(d *direction, err error, ended *tunnelEnd) {
 	half, ok := d.dst.(interface{ CloseWrite() error })
 	if err == nil && ok && half.CloseWrite() == nil {
