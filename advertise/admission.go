@@ -37,6 +37,10 @@ const (
 
 // admission applies the rules. It is a state machine without goroutine, lock or
 // clock; the view builder owns it.
+//
+// Most rules depend only on a record and its member. Two depend on what others offer and on the
+// time: the number of names, and the rate of new names of each member, which is a token bucket.
+// Services that these two refuse wait, and retry tries them again.
 type admission struct {
 	Rules
 	// notify is called for each refusal, once per record. Nil: no call.
@@ -71,7 +75,8 @@ func newAdmission(rules Rules, notify func(Refusal)) *admission {
 	return &admission{Rules: rules, notify: notify, refused: map[string]verdict{}, fresh: map[string]struct{}{}, tokens: map[string]*rate.Limiter{}}
 }
 
-// admit returns the services of a record that become endpoints.
+// admit returns the services of a record that become endpoints. The rules that depend only on the
+// record come first: a service that they refuse must take no token, and no place among the names.
 func (a *admission) admit(m membership.Member, e *entry, services []Service, view *viewBuilder, now time.Time) []Service {
 	v := verdict{stamp: e.stamp, epoch: m.Epoch}
 	admitted := services[:0]
@@ -102,6 +107,11 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 
 // admitName limits the number of names and the rate of new names per member, with a token
 // bucket.
+//
+// A name that has endpoints costs nothing. One that had some within the last day needs a place but
+// no token, because it is not new. The place is checked before the token: a name that has to wait
+// for a place must not use up the rate of its member. Buckets are by member id, so a restart does
+// not fill one.
 func (a *admission) admitName(id, name string, view *viewBuilder, now time.Time) error {
 	known, offered := view.known(name)
 	if _, already := a.fresh[name]; already || offered {
@@ -192,7 +202,8 @@ func (a *admission) withLimit(listed []Refusal) []Refusal {
 }
 
 // retry returns the members that may have more services admitted now than before. It also
-// removes the token buckets that are full again.
+// removes the token buckets that are full again. Refusals for other reasons last until the record
+// or its member changes, and both touch the worker.
 func (a *admission) retry(now time.Time) (ids []string) {
 	for id, v := range a.refused {
 		if slices.ContainsFunc(v.refusals, func(r Refusal) bool { return r.Reason == refusedServices || r.Reason == refusedNewNames }) {
@@ -265,6 +276,10 @@ var refusals = []string{refusedHostName, refusedForeignHost, refusedLocalHost, r
 
 // checkAddress returns an error if a member with that gossip address must not offer the
 // address. It always returns nil if Proven is false.
+//
+// Relays connect to the addresses that are offered, so a worker could have them connect to any
+// host; a proven worker may name only its own. Loopback and link-local addresses are checked before
+// AllowedAddrs, so that no network there allows them.
 func (r Rules) checkAddress(address, gossipAddr string) error {
 	gossip, err := netip.ParseAddrPort(gossipAddr)
 	if !r.Proven {

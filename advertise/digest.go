@@ -21,6 +21,8 @@ type digest struct {
 // covers relays and which earlier releases do not write.
 const digestBytes = 8 + 4*buckets
 
+// digest summarises the buckets. The sums of workers and of relays are kept apart and joined only
+// here, so that a member of an earlier release gets a digest of the records that it keeps.
 func (s *store) digest(salt uint64, relays bool) digest {
 	d := digest{salt: salt, relays: relays}
 	for i, hash := range s.buckets {
@@ -50,7 +52,8 @@ func (d digest) encode() []byte {
 	return out
 }
 
-// differing marks the buckets that differ from another member's digest.
+// differing marks the buckets that differ from another member's digest. It uses the salt of that
+// digest: only with one salt do equal buckets have equal short hashes.
 func (s *store) differing(theirs digest) (marked bitmap) {
 	for i, h := range s.digest(theirs.salt, theirs.relays).hashes {
 		if h != theirs.hashes[i] {
@@ -61,7 +64,7 @@ func (s *store) differing(theirs digest) (marked bitmap) {
 }
 
 // list returns the records of live workers, and of live relays if relays is true, in the marked
-// buckets.
+// buckets. Records of dead workers are in no bucket, so a difference in them is not repaired.
 func (s *store) list(marked bitmap, relays bool) []listed {
 	var out []listed
 	for _, m := range s.members.Members() {
@@ -78,6 +81,10 @@ func (s *store) list(marked bitmap, relays bool) []listed {
 // compare compares another member's list with the store. It returns the records that are
 // newer here, and the instances whose records are newer there, except those that a floor
 // would refuse.
+//
+// The list has all live records of the marked buckets, so what it does not mention is missing
+// there. The rule for floors is that of put: without it, a record that put refuses would be wanted
+// again in every exchange.
 func (s *store) compare(marked bitmap, theirs []listed, relays bool) (newer [][]byte, wanted []instance) {
 	mentioned := make(map[instance]struct{}, len(theirs))
 	for _, l := range theirs {

@@ -27,6 +27,12 @@ const streamProtocol = "adsync/1"
 //	            <------------------- end
 //
 // A fetch is the initiator's want, answered by records and end.
+//
+// This is anti-entropy with a hash tree of two levels, the root and 256 buckets: what it sends
+// depends on what differs, not on the size of the fleet. Lists have stamps and not only hashes,
+// because hashes do not say which record is newer: after a partition both sides would then send
+// all that differs. A side sends only in its turn, so one goroutine for each side is enough, and a
+// frame out of turn is an offence.
 
 // The direction of an exchange, as metric labels: opened by this node or by the peer.
 const (
@@ -48,7 +54,8 @@ const (
 var errBusy = errors.New("the member is busy with other exchanges")
 
 // judge classifies an exchange's error: the result to count and, if the peer caused the
-// error, the offence.
+// error, the offence. Slowness is an offence as well: time is one of the bounds of an exchange. A
+// busy peer commits none, it protects itself.
 func judge(err error) (result, offence string) {
 	var bad *invalid
 	switch {
@@ -80,6 +87,9 @@ func (c *Catalogue) open(ctx context.Context, id string, side func(context.Conte
 
 // runExchange runs one side of an exchange and closes the connection. Only runExchange counts and logs
 // how an exchange ended.
+//
+// The end of ctx closes the connection, because nothing else ends a read or a write that waits. The
+// deadline of ctx is for the other waits: for the loop, and for the rate at which this node sends.
 func (c *Catalogue) runExchange(ctx context.Context, f *frames, side func(context.Context, *frames) (string, error)) error {
 	defer func() { _ = f.conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = f.conn.Close() })
@@ -117,7 +127,9 @@ func (c *Catalogue) logPeer(f *frames, what string, args ...any) {
 	}
 }
 
-// sync is the initiator's side of a comparison.
+// sync is the initiator's side of a comparison. It reads the roots, the list and the wanted records
+// in separate turns of the loop, and the store may change between them. That is harmless: a merge
+// compares stamps whatever was listed, and what was missed differs in the next exchange.
 func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	var roots []byte
 	if err := c.ask(ctx, func() {
@@ -179,6 +191,10 @@ func (c *Catalogue) fetch(ctx context.Context, f *frames, wanted []instance) (st
 
 // receiveRecords merges the records that the peer sends until it ends its turn, and collects
 // the instances that the peer wants. An invalid record is counted and skipped.
+//
+// The limits are those of the whole turn: each frame is small, but a peer could send them without
+// an end. Each frame is merged when it arrives, so an exchange that fails later has still repaired
+// something.
 func (c *Catalogue) receiveRecords(ctx context.Context, f *frames) (wanted []instance, err error) {
 	for taken := 0; ; {
 		kind, b, err := f.receive(maxFrameBytes)
@@ -223,7 +239,8 @@ func (c *Catalogue) receiveRecords(ctx context.Context, f *frames) (wanted []ins
 	}
 }
 
-// mergeAll merges one frame of an exchange.
+// mergeAll merges one frame of an exchange. A bad record does not end the exchange, because a later
+// build may have sent it; f remembers the first one for the log.
 func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	var news []*entry
 	for _, x := range records {
@@ -241,7 +258,9 @@ func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	c.spreadSome(news)
 }
 
-// sendRequested sends those of the wanted records that this node has, and ends the turn.
+// sendRequested sends those of the wanted records that this node has, and ends the turn. An
+// instance that is wanted twice is sent once, so that a peer cannot make this node send a large
+// record again and again.
 func (c *Catalogue) sendRequested(ctx context.Context, f *frames, wanted []instance) error {
 	var raws [][]byte
 	err := c.ask(ctx, func() {
@@ -263,7 +282,9 @@ func (c *Catalogue) sendRequested(ctx context.Context, f *frames, wanted []insta
 	return f.send(ctx, frameEnd, nil)
 }
 
-// answer is the responder's side, beginning with the frame that opened the exchange.
+// answer is the responder's side, beginning with the frame that opened the exchange. A want opens a
+// fetch, which needs no comparison. After a hello both sides decide from stamps alone which record
+// is newer, so no record is sent that the other side has.
 func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []byte) (string, error) {
 	switch kind {
 	case frameWant:
@@ -320,6 +341,9 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	return resultSynced, f.send(ctx, frameEnd, nil)
 }
 
+// receiveList reads the initiator's list. Each frame repeats the bitmap of the buckets that differ,
+// so that the list of an initiator without records in them still says which buckets it has
+// compared.
 func receiveList(f *frames) (marked bitmap, list []listed, err error) {
 	for {
 		kind, b, err := f.receive(maxFrameBytes)

@@ -26,9 +26,9 @@ type Gossip interface {
 	// HandleGossip registers the handler of a topic's messages, before start. The handler
 	// may keep the payload.
 	HandleGossip(topic byte, h func(payload []byte))
-	// HandleStream registers the handler of a protocol's streams, before start.
 	// Leave announces that this member leaves.
 	Leave(ctx context.Context) error
+	// HandleStream registers the handler of a protocol's streams, before start.
 	HandleStream(protocol string, h func(ctx context.Context, peer membership.Peer, conn net.Conn))
 	// OpenStream opens a stream to a live member.
 	OpenStream(ctx context.Context, memberID, protocol string) (net.Conn, error)
@@ -107,7 +107,8 @@ func (e *entry) message() ([]byte, error) {
 }
 
 // decodeMail reads only the part of a broadcast that the mailbox needs. The signature is
-// checked later, because decodeMail runs on a receive goroutine of membership.
+// checked later, because decodeMail runs on a receive goroutine of membership. It skips the
+// services to find the end of the statement, which the hash covers.
 func decodeMail(payload []byte) (mail, error) {
 	if len(payload) == 0 || len(payload) > maxMailBytes {
 		return mail{}, refuse("malformed", "broadcast of %d bytes", len(payload))
@@ -167,7 +168,8 @@ type mail struct {
 // mailbox accepts messages from the network's goroutines without blocking them. It keeps
 // the newest few per instance and kind, not only the newest: signatures are checked later,
 // and a forged message with a high sequence must not replace the genuine one. When it is
-// full, messages are dropped and the next exchange brings the records.
+// full, messages are dropped and the next exchange brings the records. One instance has at most
+// mailPerKey records and as many hints in it.
 type mailbox struct {
 	limit int
 	wake  chan struct{} // capacity 1: there is mail
@@ -199,6 +201,8 @@ func (b *mailbox) put(m mail) bool {
 	return taken
 }
 
+// file adds a message to those of its key. At their limit the oldest gives way to a newer one, also
+// when the mailbox is full: that takes no place of another instance.
 func (b *mailbox) file(m mail) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,6 +256,9 @@ const (
 // instance. These records are not trusted: they are kept separate from the store and never
 // replace a verified record. When parked is full, new records are dropped, and an exchange
 // brings them later. Run's goroutine owns it.
+//
+// A forgery can take the place of a genuine record here. It is dropped when the certificate
+// arrives, and an exchange brings the genuine record.
 type parked struct {
 	records map[instance]parkedRecord
 	bytes   int
@@ -320,13 +327,14 @@ func (p *parked) expire(now time.Time) {
 // every member the check of a signature and a view, and every relay a plan. Without certificates
 // there is no limit: any member could use up that of another.
 const (
+	// Twice what a member needs that publishes every second.
 	updatesPerMinute = 120
 	updatesBurst     = 60
 )
 
 // updates counts the newer records of each author with a token bucket. Only records that their
 // author has signed take a token, so no other member can use up an author's. Run's goroutine
-// owns it.
+// owns it. Buckets are by node id, so a restart does not fill one.
 type updates map[string]*rate.Limiter
 
 // allow takes a token of an author.

@@ -26,16 +26,20 @@ const (
 	defaultMaxFloors      = 65_536
 )
 
-// buckets is the number of parts in which the set of records is compared.
+// buckets is the number of parts in which the set of records is compared. More buckets would make
+// the digest longer and the lists shorter. With 256 a digest is 1 kB, and a bucket of 10,000
+// workers has about 40 entries.
 const buckets = 256
 
-// instance identifies one life of one member.
+// instance identifies one life of one member. The store never compares two lives: which of them is
+// current is decided by membership alone.
 type instance struct {
 	id    string
 	epoch uint64
 }
 
-// stamp orders the records of one instance.
+// stamp orders the records of one instance. Two processes with one id and epoch may write different
+// records with one sequence; then the hash decides, so that all members keep the same.
 type stamp struct {
 	sequence uint64
 	hash     uint64 // see hashOf
@@ -174,10 +178,14 @@ type store struct {
 	relays   summary
 	attached summary // of attached workers, whose records other members may not know; no exchange compares them
 
+	// Records of instances that are not live: their member is gone, or this node has not seen it
+	// yet.
 	orphans     *list.List // of orphan, oldest first
 	orphanAt    map[instance]*list.Element
 	orphanBytes int
 
+	// What remains of a dropped record. A peer that was cut off for hours still has the record, and
+	// must not bring it back.
 	floors  *list.List // of floor, oldest first
 	floorAt map[instance]*list.Element
 
@@ -219,6 +227,9 @@ func newStore(cfg storeConfig) *store {
 
 // take stores a record if it is newer. Its signature must have been checked. take returns
 // the entry that the store now holds for that instance, nil if there is none.
+//
+// The role can be checked only while the member is known. A record that comes before its member is
+// stored, and mayWrite is asked again when the member appears.
 func (s *store) take(e *entry, now time.Time) (*entry, outcome, error) {
 	if err := s.inTime(e.instance(), now); err != nil {
 		return nil, outcomeOf(err), err
@@ -261,6 +272,9 @@ func (s *store) write(e *entry, now time.Time) *entry {
 	return kept
 }
 
+// put stores a record if it is newer than the one of its instance, or than what the floor says of a
+// dropped one. Whether the member was alive once is kept over replacements, because it decides
+// whether the record leaves a floor.
 func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	key := e.instance()
 	known := s.entries[key]
@@ -297,6 +311,9 @@ func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 
 // setMembers sets the newest snapshot and returns the ids of members whose endpoints may
 // have changed.
+//
+// A record leaves its sum with the properties that its member had, and enters one with those that
+// it has: role and attachment decide which sum that is.
 func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []string) {
 	changes := membership.Diff(s.members, next)
 	s.members = next
@@ -317,7 +334,8 @@ func (s *store) setMembers(next *membership.Snapshot, now time.Time) (changed []
 	return changed
 }
 
-// addLive adds the record of a member that has appeared to its summary.
+// addLive adds the record of a member that has appeared to its summary. One that a member of this
+// role may not write stays an orphan: it is never visible, and expires.
 func (s *store) addLive(m membership.Member) {
 	if e := s.entries[instance{m.ID, m.Epoch}]; e != nil && mayWrite(m.Role, e) {
 		s.dropOrphan(e.instance())
@@ -398,7 +416,9 @@ func (s *store) live(e *entry) bool {
 	return ok && m.Epoch == e.record.Epoch && mayWrite(m.Role, e)
 }
 
-// addRoot adds an entry to its summary, or removes it if it is there: exclusive or does both.
+// addRoot adds an entry to its summary, or removes it if it is there: exclusive or does both. So
+// the sum of a set does not depend on the order in which its records came, and a change costs the
+// same in a store of any size.
 func (s *store) addRoot(e *entry, attached bool) {
 	sum := &s.summary
 	switch {
@@ -434,6 +454,8 @@ func (s *store) dropOrphan(key instance) {
 	}
 }
 
+// evictOrphans drops the orphans that have waited longest. Those whose member was alive once leave a
+// floor, which still refuses older records.
 func (s *store) evictOrphans(now time.Time) {
 	for s.orphans.Len() > s.cfg.maxOrphans || s.orphanBytes > s.cfg.maxOrphanBytes {
 		s.dropRecord(s.orphans.Front().Value.(orphan), now)
