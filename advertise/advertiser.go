@@ -241,6 +241,8 @@ func (a *Advertiser) Run(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
 		return errors.New("advertise: Run called twice: make a new advertiser")
 	}
+	// The member and the catalogue outlive ctx: after its end they announce that the services drain
+	// and that the member leaves.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if err := a.node.Start(background); err != nil {

@@ -227,6 +227,8 @@ func stoppedTimer() *time.Timer {
 	return t
 }
 
+// armOwn publishes the own record, or sets the timer to the end of the publish interval. What
+// changes until then is published together.
 func (c *Catalogue) armOwn(timer *time.Timer) {
 	if wait := c.publishOwn(); wait > 0 {
 		timer.Reset(wait)

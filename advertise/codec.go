@@ -16,7 +16,8 @@ const recordFormat = 1
 
 // wireRecord and wireService are the encoding: msgpack arrays in this order. A
 // signed record has one more field, its author's signature. The signature covers
-// the encoded bytes of the fields before it, without the head of the array.
+// the encoded bytes of the fields before it, without the head of the array. The head has the number
+// of fields, which the signature changes.
 type wireRecord struct {
 	Format   int
 	NodeID   string

@@ -84,7 +84,8 @@ func (s *store) list(marked bitmap, relays bool) []listed {
 //
 // The list has all live records of the marked buckets, so what it does not mention is missing
 // there. The rule for floors is that of put: without it, a record that put refuses would be wanted
-// again in every exchange.
+// again in every exchange. An instance that is listed twice counts once, so that a list cannot make
+// this node send a record several times.
 func (s *store) compare(marked bitmap, theirs []listed, relays bool) (newer [][]byte, wanted []instance) {
 	mentioned := make(map[instance]struct{}, len(theirs))
 	for _, l := range theirs {

@@ -111,7 +111,8 @@ type change struct {
 }
 
 // with returns the endpoints after the changes, which must contain at most one change per
-// worker. Its cost is proportional to the changes and the size of an arc.
+// worker. Its cost is proportional to the changes and the size of an arc. An arc that changes is
+// built anew, because readers of earlier views still use the old one.
 func (e *Endpoints) with(changes []change) *Endpoints {
 	next := *e
 	for _, c := range changes {
@@ -144,7 +145,8 @@ func (e *Endpoints) with(changes []change) *Endpoints {
 func (e *Endpoints) arc(hash uint64) uint64 { return hash >> (64 - e.cuts) }
 
 // cut makes the list of arcs writable. The ring is divided anew only if there are about
-// four times too many or too few arcs, which is rare.
+// four times too many or too few arcs, which is rare. With this margin a service whose
+// size goes up and down by a few is not divided again at each change.
 func (e *Endpoints) cut() {
 	cuts := bits.Len(uint(e.count)) / 2
 	if cuts-e.cuts < 2 && e.cuts-cuts < 2 {

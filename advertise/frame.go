@@ -128,6 +128,8 @@ func tuple(r *reader, fields int, read func()) {
 	r.skip(n - fields)
 }
 
+// decodeList reads a frame of a list. The number of entries that the frame announces reserves
+// nothing: an entry takes memory when it has been read.
 func decodeList(b []byte) (marked bitmap, entries []listed, err error) {
 	err = body(b, 2, func(r *reader) {
 		copy(marked[:], r.bytes(len(marked), "malformed"))
@@ -210,6 +212,8 @@ func (f *frames) cut() {
 	_ = conn.Close()
 }
 
+// deadline is when the next read or write must have ended. The end of the whole exchange bounds a
+// peer that is just in time with each of many frames.
 func (f *frames) deadline() time.Time {
 	if d := time.Now().Add(frameTimeout); d.Before(f.end) {
 		return d
@@ -218,6 +222,9 @@ func (f *frames) deadline() time.Time {
 }
 
 // send writes one frame, deflated if that makes it smaller, at the node's rate.
+//
+// It sends in parts of the size of the burst. The deadline of a part begins after the wait for the
+// rate, so it measures only how fast the peer reads.
 func (f *frames) send(ctx context.Context, kind frameKind, body []byte) error {
 	if f.sent += max(1+len(body), minFrameCharge); 1+len(body) > maxFrameBytes || f.sent > maxExchangeBytes {
 		return fmt.Errorf("send frame of %d bytes, %d with those before: at most %d and %d fit, the next exchange brings the rest", 1+len(body), f.sent, maxFrameBytes, maxExchangeBytes)
@@ -268,6 +275,9 @@ func (f *frames) squeeze(kind frameKind, body []byte) (frameKind, []byte, error)
 
 // receive returns the next frame, of at most limit bytes. The length is checked before the
 // frame is read, and again while it is inflated.
+//
+// Each frame counts as at least minFrameCharge, so one direction of an exchange has at most 4,096
+// frames.
 func (f *frames) receive(limit int) (frameKind, []byte, error) {
 	if err := f.conn.SetReadDeadline(f.deadline()); err != nil {
 		return 0, nil, err
@@ -298,7 +308,8 @@ func (f *frames) receive(limit int) (frameKind, []byte, error) {
 	return kind &^ deflated, b, nil
 }
 
-// inflate never produces more than limit bytes.
+// inflate never produces more than limit bytes. A body is a byte shorter than its frame, so one of
+// limit bytes is too long as well.
 func (f *frames) inflate(b []byte, limit int) ([]byte, error) {
 	if f.inflater == nil {
 		f.inflater = flate.NewReader(nil)
@@ -320,6 +331,8 @@ func unexpected(kind frameKind) error {
 	return refuse("out_of_turn", "frame of kind %d out of turn", kind)
 }
 
+// sendList sends one frame at least: without an entry the bitmap still says which buckets differ,
+// and the peer sends all its records in them.
 func (f *frames) sendList(ctx context.Context, marked bitmap, entries []listed) error {
 	for first := true; first || len(entries) > 0; first = false {
 		n := min(len(entries), itemsPerFrame)
@@ -350,6 +363,8 @@ func (f *frames) sendWant(ctx context.Context, wanted []instance) error {
 	return nil
 }
 
+// sendRecords fills a frame until it has recordBytesPerFrame. With the largest record as its last
+// one it has about 320 kB, which is below maxFrameBytes.
 func (f *frames) sendRecords(ctx context.Context, raws [][]byte) error {
 	for len(raws) > 0 {
 		n, size := 0, 0

@@ -94,7 +94,8 @@ type wireHint struct {
 	Size                  int
 }
 
-// message returns the broadcast for a record: the record itself, or a hint of it.
+// message returns the broadcast for a record: the record itself, or a hint of it. The hint has the
+// stamp, so a member that has the record already fetches nothing.
 func (e *entry) message() ([]byte, error) {
 	if 1+len(e.raw) <= maxBroadcast {
 		return append([]byte{kindRecord}, e.raw...), nil
@@ -271,7 +272,8 @@ type parkedRecord struct {
 
 func newParked() *parked { return &parked{records: map[instance]parkedRecord{}} }
 
-// put parks a record. The outcome is unproven if it was parked, else old or refused.
+// put parks a record. The outcome is unproven if it was parked, else old or refused. Number and
+// bytes are limited, because a record may have 256 kB.
 func (p *parked) put(e *entry, now time.Time) outcome {
 	key := e.instance()
 	before, known := p.records[key]

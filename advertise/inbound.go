@@ -10,7 +10,9 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// inbound admits the exchanges that other members open.
+// inbound admits the exchanges that other members open. A stream first waits among the silent ones,
+// and takes one of the few places only when its first frame has arrived: a stream that sends
+// nothing keeps no exchange out.
 type inbound struct {
 	mu     sync.Mutex
 	ctx    context.Context      // nil while Run is not running
@@ -136,10 +138,12 @@ func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn
 	_ = c.runExchange(ctx, c.newFrames(inward, peer, conn), c.respond) // runExchange counts and logs the error
 }
 
-// respond waits for the first frame of an exchange, takes a place and answers.
+// respond waits for the first frame of an exchange, takes a place and answers. The first frame is
+// at most maxOpeningBytes, so that the silent streams together take little memory.
 func (c *Catalogue) respond(ctx context.Context, f *frames) (string, error) {
 	c.inbound.await(f)
 	kind, b, err := f.receive(maxOpeningBytes)
+	// Without its place the stream is closed already, even if its frame has just arrived.
 	if !c.inbound.heard(f) {
 		return "", refuse("silent", "sent nothing while its peer opened more streams than it may, or members more than %d", maxSilent)
 	}

@@ -53,6 +53,9 @@ func (c *Catalogue) startExchanges(ctx context.Context) {
 	c.startFetches(ctx)
 }
 
+// start opens an exchange on a goroutine of its own. The goroutine keeps the place of the exchange
+// while it asks a busy owner again, and gives it back through finished, so that only the loop
+// changes outbound.
 func (c *Catalogue) start(ctx context.Context, end *finished, side func(context.Context, *frames) (string, error)) {
 	c.outbound[end.peer] = end
 	c.exchanges.Go(func() {
@@ -73,7 +76,8 @@ func (c *Catalogue) start(ctx context.Context, end *finished, side func(context.
 }
 
 // finish records the end of an exchange. It reports whether the next comparison must be
-// rescheduled, because after a failure it comes sooner.
+// rescheduled, because after a failure it comes sooner. Only comparisons make views settled: a
+// fetch brings single records and shows nothing about the others.
 func (c *Catalogue) finish(f *finished) (sooner bool) {
 	delete(c.outbound, f.peer)
 	if f.fetch != nil {
@@ -107,7 +111,8 @@ func newPartners(interval time.Duration, random *rand.Rand) *partners {
 }
 
 // delay returns the interval ± 30 %, and less after failures: if the first partner cannot
-// be reached, the next is tried within seconds.
+// be reached, the next is tried within seconds. The pauses after failures are 1 s, 2 s, 4 s and so
+// on up to the interval.
 func (p *partners) delay() time.Duration {
 	d := p.interval
 	if p.failures > 0 && p.failures < 16 {
@@ -152,7 +157,8 @@ func (p *partners) add(id string) {
 
 // greet plans exchanges with members that have appeared: three if this node was alone, and
 // otherwise about three in the whole cluster per new member, so that a join or a healed
-// partition does not wait for the next interval.
+// partition does not wait for the next interval. Each of n members decides alone, with the
+// probability 3/n, so the members need no agreement about who compares with a new one.
 func (p *partners) greet(self membership.Member, before, after *membership.Snapshot) {
 	others := len(after.Members())
 	if _, present := after.Get(self.ID); present {
@@ -204,7 +210,9 @@ type pendingFetch struct {
 	running  bool
 }
 
-// receiveHint schedules the fetch of a record that is too large for gossip.
+// receiveHint schedules the fetch of a record that is too large for gossip. A hint is not signed,
+// so it changes nothing by itself: all that a false one can cause is a fetch that finds nothing,
+// and the number of fetches is limited.
 func (c *Catalogue) receiveHint(m mail) {
 	c.metrics.receive(hinted)
 	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
@@ -231,7 +239,7 @@ func (c *Catalogue) receiveHint(m mail) {
 }
 
 // startFetches starts fetches while there are free places: first at the owner of the
-// record, then at other members.
+// record, then at other members. The owner has the record, while others may have got only the hint.
 func (c *Catalogue) startFetches(ctx context.Context) {
 	for key, f := range c.fetches {
 		if len(c.outbound) >= maxOutbound {
@@ -258,6 +266,8 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 	}
 }
 
+// endFetch ends a fetch if it has brought the record. After fetchAttempts the hint counts as false;
+// if it was not, a comparison brings the record.
 func (c *Catalogue) endFetch(key instance) {
 	pending := c.fetches[key]
 	pending.running = false

@@ -132,7 +132,9 @@ func (c *Catalogue) wakeOwn() {
 	}
 }
 
-// noteOwn decides whether the record must be published, and returns its content.
+// noteOwn decides whether the record must be published, and returns its content. It compares what
+// is wanted with what was published last, and keeps no list of changes: an offer that is taken back
+// within the publish interval publishes nothing.
 func (c *Catalogue) noteOwn() ([]Service, *RelayStatement) {
 	c.mu.Lock()
 	services, offered, draining, relay := slices.Clone(c.desired), c.offered, c.draining, c.stated
@@ -158,6 +160,9 @@ func (c *Catalogue) noteOwn() ([]Service, *RelayStatement) {
 
 // publishOwn publishes the record if that is due and the publish interval has passed. It
 // returns how long to wait for the interval, 0 if there is nothing to wait for.
+//
+// The own record takes the same way as those of others, through the store and gossip, so exchanges
+// repair it as well.
 func (c *Catalogue) publishOwn() (wait time.Duration) {
 	services, relay := c.noteOwn()
 	defer c.releaseWaiting()
@@ -203,6 +208,9 @@ func (c *Catalogue) releaseWaiting() {
 // supersedeForeign handles a record in the name of this node that this process did not write: it
 // publishes the own record with a higher sequence. A signed record of this kind comes from
 // a process with the same key, id and epoch.
+//
+// The sequence is a Lamport clock of this record: it exceeds each one that was seen for this
+// instance, so the own record wins at every member that has the other one.
 func (c *Catalogue) supersedeForeign(e *entry) {
 	if !writes(c.own.role) {
 		return

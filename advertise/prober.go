@@ -113,6 +113,8 @@ func (x *prober) run(ctx context.Context) error {
 	return x.scheduler.run(ctx)
 }
 
+// recheck has marked endpoints checked again. They get no requests, so no caller observes them, and
+// without a check a mark would stay until the worker publishes a new record.
 func (x *prober) recheck(ctx context.Context) {
 	tick := time.NewTicker(x.cfg.Recheck)
 	defer tick.Stop()
@@ -139,7 +141,8 @@ func (x *prober) recheck(ctx context.Context) {
 
 // expire fulfils the contract of the scheduler: the result of the dial is applied in one
 // step of the catalogue's loop, and only if the offer is still the one for which the dial
-// began.
+// began. The dial takes up to the timeout, so it cannot run on the loop. The sequence that was read
+// before it shows after it whether the offer is the same.
 func (x *prober) expire(ctx context.Context, t target) (outcome checkOutcome, err error) {
 	var sequence uint64
 	offered := false
@@ -204,7 +207,9 @@ func (c *Catalogue) offers(t target) (sequence uint64, ok bool) {
 }
 
 // expire hides an endpoint that was found dead at that sequence, unless its worker has
-// withdrawn it, left or died in the meantime. It must run on the loop.
+// withdrawn it, left or died in the meantime. It must run on the loop. A newer record is a new
+// offer, for which nothing was dialled. In a degraded snapshot this node may be the one that is cut
+// off.
 func (c *Catalogue) expire(t target, sequence uint64) checkOutcome {
 	now, offered := c.offers(t)
 	switch {

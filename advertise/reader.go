@@ -134,7 +134,8 @@ func (r *reader) array(limit int, reason string) int {
 	return int(n)
 }
 
-// skip skips n values of any type and nesting, without recursion.
+// skip skips n values of any type and nesting, without recursion. The network decides how deep
+// values are nested, and a recursion could exhaust the stack.
 func (r *reader) skip(n int) {
 	for todo := uint64(max(n, 0)); todo > 0 && r.err == nil; todo-- {
 		switch tag := r.tag(); {

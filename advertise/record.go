@@ -115,7 +115,8 @@ type Record struct {
 const maxSequence = 1 << 53
 
 // invalid is the error for a refused record or frame. The reason is a metric label, so the
-// set of reasons is fixed in the code and never taken from input.
+// set of reasons is fixed in the code and never taken from input, and a peer cannot make new
+// series of it.
 type invalid struct {
 	reason string
 	detail string

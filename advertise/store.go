@@ -265,7 +265,8 @@ func (s *store) inTime(key instance, now time.Time) error {
 	return nil
 }
 
-// write stores this node's own record.
+// write stores this node's own record. Its stamp is kept apart from the entry, so that take
+// recognises a record that another process wrote in the name of this node.
 func (s *store) write(e *entry, now time.Time) *entry {
 	s.self, s.written = e.instance(), e.stamp
 	kept, _ := s.put(e, now)
@@ -381,7 +382,8 @@ func (s *store) visible(id string) (*entry, membership.Member) {
 	return nil, m
 }
 
-// expire turns old orphans into floors and drops old floors.
+// expire turns old orphans into floors and drops old floors. Both lists are in the order of time,
+// so the cost is that of what expires.
 func (s *store) expire(now time.Time) {
 	for front := s.orphans.Front(); front != nil && now.Sub(front.Value.(orphan).since) >= orphanAge; front = s.orphans.Front() {
 		s.dropRecord(front.Value.(orphan), now)

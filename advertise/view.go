@@ -132,7 +132,9 @@ func newViewBuilder(s *store, a *admission) *viewBuilder {
 // touch marks a worker whose offer may have changed.
 func (b *viewBuilder) touch(id string) { b.touched[id] = struct{}{} }
 
-// build returns the next view.
+// build returns the next view. It joins only the touched workers again, and replaces only the
+// services whose endpoints changed. At the limit on names, those without endpoints give way first,
+// the oldest first.
 func (b *viewBuilder) build(members *membership.Snapshot, now time.Time) *View {
 	services, names := b.services.Txn(), b.services.Len()
 	b.relays = b.relays.with(b.statements())
@@ -185,7 +187,8 @@ func (b *viewBuilder) retry(now time.Time) (any bool) {
 
 // changes compares the offers of the touched workers with those in the last view and
 // returns the differences by service. Equal endpoints are kept, so that their service does
-// not change.
+// not change. The differences are collected by service, because a service is replaced once, however
+// many of its workers have changed.
 func (b *viewBuilder) changes(now time.Time) map[string][]change {
 	changes := make(map[string][]change)
 	note := func(service string, c change) { changes[service] = append(changes[service], c) }
@@ -269,6 +272,9 @@ func (b *viewBuilder) statements() map[string]*RelayStatement {
 	return changed
 }
 
+// remember keeps the name of a service that has lost its last endpoint, and recall forgets that it
+// has lost it. A name that comes and goes keeps the time of its last loss, so the list stays in
+// order.
 func (b *viewBuilder) remember(name string, now time.Time) {
 	if _, already := b.gone[name]; !already {
 		b.gone[name] = b.vanished.PushBack(vanishedService{name, now})
