@@ -112,7 +112,8 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 }
 
 // full reports whether an instance would be that of one member too many. Where identities are
-// proven, the boots of a node are one member; else each could be that of another process.
+// proven, the boots of a node are one member; else each could be that of another process. An
+// instance that memberlist sees alive already is never refused: an update is no new member.
 func (d *delegate) full(instance string) bool {
 	if _, known := d.living[instance]; known {
 		return false
@@ -222,7 +223,8 @@ type event struct {
 
 // mailbox passes events from memberlist's callbacks, which run under its lock, to the event
 // loop. It keeps only the newest event of an instance, so its size is limited and post never
-// blocks.
+// blocks. memberlist reports the events of an instance in order, so an older one has nothing that
+// the newest lacks.
 type mailbox struct {
 	mu     sync.Mutex
 	byName map[string]event

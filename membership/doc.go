@@ -34,7 +34,7 @@
 //     and the older one has stayed alive for 45 s: a host whose clock was set back must not
 //     be excluded forever, and late gossip about a dead instance must not bring it back.
 //   - A snapshot is degraded while this node cannot know whether the others died or the node
-//     itself is cut off (see degraded.go). Diff compares two snapshots.
+//     itself is cut off (see snapshot.go). Diff compares two snapshots.
 //   - Every stream begins with a hello in both directions (see hello.go). The delegates of
 //     memberlist cannot refuse a process such that both sides learn the reason; the
 //     hello can. Packets carry the label cluster/environment.

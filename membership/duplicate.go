@@ -78,7 +78,7 @@ func (n *Node) duplicateAddr() string {
 }
 
 // isAlive reports whether an instance answers at its address. After a restart another instance
-// of the same id answers there.
+// of the same id answers there. Only the epoch distinguishes it.
 func (n *Node) isAlive(ctx context.Context, m Member) bool {
 	if _, err := netip.ParseAddrPort(m.GossipAddr); err != nil || m.GossipAddr == n.Addr() {
 		return false

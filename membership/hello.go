@@ -215,7 +215,9 @@ type greeting struct {
 	chain  [][]byte
 }
 
-// greet is the initiator's side. A refusal by either side is a *RefusalError.
+// greet is the initiator's side. A refusal by either side is a *RefusalError. The own comparison
+// comes before the verdict of the other side: its error has both values, the verdict only the
+// field.
 func (h greeting) greet(ctx context.Context, protocol string) (Peer, error) {
 	h.protocol = protocol
 	conn := h.conn

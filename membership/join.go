@@ -50,6 +50,9 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // keepJoined joins the cluster and then keeps it together: memberlist never contacts a member
 // again that it has declared dead, so without this a split that outlives suspicion would last
 // forever.
+//
+// A snapshot without a relay shortens the pause of a worker and begins no attempt: the new pause is
+// random as well, so workers that lose their last relay together do not all try at once.
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
 	snapshots := n.Watch(ctx)
@@ -75,7 +78,8 @@ func (n *Node) keepJoined(ctx context.Context) {
 	}
 }
 
-// rejoinPause returns the time until this node looks again for missing members.
+// rejoinPause returns the time until this node looks again for missing members. The pause is drawn
+// between a half and one and a half of the interval.
 func (n *Node) rejoinPause(lonely bool) time.Duration {
 	half := n.cfg.RejoinInterval / 2
 	pause := half + rand.N(2*half)
@@ -166,6 +170,11 @@ func (n *Node) awaitOthers(snapshots <-chan *Snapshot) {
 // without leaving. A lonely node contacts several seeds at the same time, because any of them
 // may lead to a relay. A node that sees others waits longer and longer for an address that
 // never answers.
+//
+// For others a round has one address of each kind at most: a seed, a lost relay or gate, another
+// lost member. One of them is enough to heal a split, because the exchange of states shows both
+// sides to each other. A member that was lost in the last hour is always due, any other address
+// when its pause is over.
 func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	alive := make(map[string]bool)
 	for _, m := range n.Snapshot().Members() {
@@ -212,6 +221,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 			others = append(others, addr)
 		}
 	}
+	// An address that came back, or is not wanted any more, begins with short pauses the next time.
 	tried.keep(func(addr netip.AddrPort) bool { return wanted[addr] })
 	waits := func(addr netip.AddrPort) bool {
 		return !lonely && !alone && !urgent[addr] && !tried.due(addr, n.seeds.Given(addr), now)
@@ -241,6 +251,8 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	if lonely || alone || ctx.Err() != nil {
 		return
 	}
+	// Only silence makes pauses longer. At an address that refuses there is a member, and its
+	// operator may correct what differs at any time.
 	for _, addr := range candidates {
 		if !urgent[addr] && !slices.Contains(answered, addr) {
 			tried.silent(addr, n.seeds.Given(addr), time.Now())
@@ -251,6 +263,9 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 // joinAny sends a hello to all addresses simultaneously and joins a few of those that answered.
 // It returns all addresses that answered, including those that refused. It succeeds if one
 // join succeeds.
+//
+// The hello comes before memberlist's join, because it is cheap and its errors have types:
+// memberlist would exchange all states with each address, and returns only text.
 func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []netip.AddrPort, err error) {
 	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
 	if ctx.Err() != nil {
@@ -300,7 +315,9 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []
 	return answered, joinError(joinErrs)
 }
 
-// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors.
+// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors. If only the
+// keys differ, one of both has missed a rotation. Certificates prove the two to each other, so the
+// one with the older use takes the keys of the other.
 func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
 	if err == nil {

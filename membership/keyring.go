@@ -196,6 +196,9 @@ func (k *Keyring) texts() []string {
 
 // adopt replaces the keyring with that of another member, whose first key is in use since the
 // given time. Keys that were removed from the fleet while this node was away are removed here.
+//
+// The order of the steps keeps the node able to read gossip if one of them fails: the new key is
+// installed and used before the former primary key is removed.
 func (k *Keyring) adopt(texts []string, since time.Time) error {
 	if len(texts) == 0 || len(texts) > maxKeys {
 		return fmt.Errorf("a keyring of %d keys: allowed are 1 to %d", len(texts), maxKeys)
@@ -296,7 +299,9 @@ func (k *Keyring) inUseSince() time.Time {
 	return k.since
 }
 
-// useSince is Use with the time at which the fleet started to use the key.
+// useSince is Use with the time at which the fleet started to use the key. A repeated use of the
+// primary key never makes its time earlier: of two members with different keyrings, the one with
+// the earlier time gives up its own.
 func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

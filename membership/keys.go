@@ -107,6 +107,8 @@ func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string
 	default:
 		return nil, fmt.Errorf("key operation %q: allowed are list, install, use, remove", operation)
 	}
+	// A use has two phases: a member without the key could not decrypt what the others send from
+	// then on, and would be cut off.
 	if operation == UseKey {
 		if results, err := n.awaitKey(ctx, argument); err != nil {
 			return results, err
@@ -221,7 +223,9 @@ func (n *Node) exchangeKeys(ctx context.Context, conn net.Conn, request keysRequ
 	return reply, err
 }
 
-// serveKeys is the acceptor's side.
+// serveKeys is the acceptor's side. Any member may read fingerprints. Whole keyrings are exchanged
+// between certified members only: without certificates a member that missed a rotation cannot be
+// distinguished from a stranger.
 func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	challenge := make([]byte, 16)
 	_, _ = rand.Read(challenge) // never fails

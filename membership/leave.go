@@ -70,7 +70,8 @@ func (n *Node) handleLeave(state *table, notice leaveNotice) (changed bool) {
 	return changed
 }
 
-// contradict answers a notice that this node is about to leave, which it never sent.
+// contradict answers a notice that this node is about to leave, which it never sent. It is for a
+// notice what the refutation of SWIM is for a doubt.
 func (n *Node) contradict(notice leaveNotice) {
 	if notice.stay {
 		return // this node's own notice, passed on by another member
@@ -89,7 +90,7 @@ func (n *Node) announce(notice leaveNotice) error {
 }
 
 // receiveNotice passes a notice to the event loop. It never blocks: it runs on memberlist's receive
-// goroutine.
+// goroutine. The signature is checked by the event loop, for the same reason.
 func (n *Node) receiveNotice(payload []byte, stay bool) {
 	r := &gossip.FieldReader{Rest: payload}
 	epoch, id := r.Uint64(), r.Text()

@@ -78,7 +78,9 @@ func (n *Node) answered(state *table) bool {
 	return n.probes.answered(len(state.alive), n.list.GetHealthScore(), time.Now())
 }
 
-// checkProofs checks all proofs again and reports whether a member has lost its proof or has one again.
+// checkProofs checks all proofs again and reports whether a member has lost its proof or has one
+// again. It compares with the last snapshot: memberlist has no event for a certificate that
+// expires, is denied, or becomes known.
 func (n *Node) checkProofs(state *table) bool {
 	n.guard.Sweep()
 	for _, m := range state.members() {
@@ -157,6 +159,8 @@ func (n *Node) report(changes []change) bool {
 	return len(changes) > 0
 }
 
+// publish makes a snapshot of the table. The table keeps a member whose proof has lapsed, and only
+// snapshots leave it out: so it is back as soon as its proof is, without any gossip about it.
 func (n *Node) publish(state *table) {
 	var version uint64 = 1
 	old := n.snapshots.Load()

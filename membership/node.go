@@ -245,6 +245,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.GossipInterval, c.GossipNodes = gossipInterval, gossipNodes
 	c.HandoffQueueDepth = 8192
 	c.GossipVerifyIncoming = false // until keepQueueOccupied is done
+	// The exchange of all states, memberlist's anti-entropy. It repairs what packets have lost.
 	c.PushPullInterval = time.Minute
 	c.TCPTimeout = 5 * time.Second
 	// Names are unique per boot, so a process that crashes repeatedly leaves many dead

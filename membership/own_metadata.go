@@ -64,6 +64,7 @@ func (n *Node) followMetadata(ctx context.Context) {
 		var changed <-chan struct{}
 		signed := true
 		if n.guard != nil {
+			// Taken before the check of the signature, so that no change between the two is missed.
 			changed = n.cfg.Identity.Changed()
 			select { // the proofs of other members may have changed as well
 			case n.recheck <- struct{}{}:

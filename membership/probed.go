@@ -43,6 +43,8 @@ func (n *Node) joinProbed(ctx context.Context) {
 		if err != nil || seen && m.Epoch >= e.epoch || n.guard != nil && n.guard.HasLeft(gossip.InstanceName(e.id, e.epoch)) {
 			continue
 		}
+		// With certificates a goodbye needs the signature of the member, so there is nothing to
+		// ask.
 		if n.guard == nil {
 			n.askDeparted(e)
 		}

@@ -60,7 +60,8 @@ func newQueue(members func() int, evicted func()) *queue {
 }
 
 // add queues a message and replaces the queued message of that name, if there is one. A full queue
-// drops the message that was sent most often.
+// drops the message that was sent most often. That one has most likely reached the most members. A
+// message that replaces another one begins again, because its content has reached none.
 func (q *queue) add(name string, message []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,6 +77,9 @@ func (q *queue) add(name string, message []byte) {
 
 // take returns the messages of one packet, whose lengths plus overhead for each do not exceed
 // limit.
+//
+// A message that does not fit is passed over for shorter ones, a few times: large messages keep
+// their place in the order and go first in the next packet.
 func (q *queue) take(overhead, limit int) (packet [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

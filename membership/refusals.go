@@ -128,7 +128,8 @@ func (r *refusals) record(addr string, err *RefusalError) bool {
 }
 
 // add reports whether the refusal of an incoming connection should be logged as a warning, and
-// how many refusals since the last warning were not.
+// how many refusals since the last warning were not. Two limits apply: one line a minute for each
+// host and field, and maxRefusalLines for all, since a stranger may have many hosts.
 func (r *refusals) add(addr, field string) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

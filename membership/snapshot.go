@@ -132,7 +132,8 @@ type Changes struct {
 }
 
 // Diff compares two snapshots of one node, in O(n). A nil snapshot has no members. Diff is a
-// pure function: a change that was reverted between the snapshots does not appear.
+// pure function: a change that was reverted between the snapshots does not appear. Both lists are
+// sorted by id, so it merges them.
 func Diff(before, after *Snapshot) Changes {
 	var c Changes
 	var a, b []Member
@@ -245,14 +246,16 @@ func (p *probeMonitor) answered(n, score int, now time.Time) bool {
 }
 
 // suspicionWindow is the longest time that memberlist waits, in a cluster of n members,
-// before it declares a suspect dead.
+// before it declares a suspect dead. It is 24 s up to 10 members, 72 s at 1,000 and 96 s at 10,000.
 func suspicionWindow(n int) time.Duration {
 	scale := max(1, math.Log10(max(1, float64(n))))
 	return time.Duration(suspicionMult * suspicionMaxMult * scale * float64(probeInterval))
 }
 
 // failure records that a member failed. members are those seen before;
-// answered reports whether probes of this node are answered.
+// answered reports whether probes of this node are answered. While the snapshot is not degraded, a
+// failure later than one window after the last one begins a new burst, and the members of that time
+// are the whole that its share is of.
 func (b *burst) failure(id string, members census, answered bool, now time.Time) {
 	if b.failed == nil || (!b.on && now.Sub(b.last) > suspicionWindow(b.before.total)) {
 		b.failed, b.before = make(map[string]struct{}), members

@@ -83,7 +83,9 @@ func newTable(self string) *table {
 	}
 }
 
-// seen adds or updates an instance.
+// seen adds or updates an instance. The floor of its id decides what it is: below the floor it is
+// late gossip or a second process; at the floor after a leave notice it may not come back by
+// itself; in any other case it is the current one.
 func (t *table) seen(m Member, now time.Time) []change {
 	floor := t.floor[m.ID]
 	switch {
@@ -118,7 +120,8 @@ func (t *table) census() census {
 	return census{total: len(t.alive), counted: len(t.alive) - t.observers}
 }
 
-// enter makes an instance the visible instance of its id.
+// enter makes an instance the visible instance of its id. What the table kept about the absence of
+// the id ends here, so that no event counts twice.
 func (t *table) enter(m Member, now time.Time) []change {
 	if _, known := t.floor[m.ID]; known || len(t.floor) < maxFloors {
 		t.floor[m.ID] = lifeFloor{epoch: m.Epoch}
@@ -149,7 +152,8 @@ func (t *table) enter(m Member, now time.Time) []change {
 }
 
 // gone removes an instance. Only its own notice shows whether it left or failed. answered reports
-// whether probes of this node are answered.
+// whether probes of this node are answered. The burst needs the number of members before this loss,
+// so it is counted first.
 func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.outdated, instance)
 	maps.DeleteFunc(t.returned, func(_ string, m Member) bool { return m.Instance() == instance })
@@ -193,7 +197,7 @@ func (t *table) forgetFailed(id string) {
 
 // promote admits outdated instances whose successor is gone and that have been alive for
 // proofOfLife: a process restarted on a host whose clock was set back must not be excluded
-// forever. The latest instance of an id is first.
+// forever. The latest instance of an id is first. This node's own instance needs no proof of life.
 func (t *table) promote(now time.Time) []change {
 	var changes []change
 	for _, name := range slices.SortedFunc(maps.Keys(t.outdated), func(a, b string) int {
@@ -242,7 +246,8 @@ func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 // other repeatedly, because each accepted message is passed on again.
 const stayWindow = 5 * time.Second
 
-// stays takes a leave notice back: the member itself reports that it is not leaving.
+// stays takes a leave notice back: the member itself reports that it is not leaving. If the member
+// was already recorded as gone by that notice, its floor lets it in again.
 func (t *table) stays(id string, epoch uint64, now time.Time) []change {
 	m, known := t.alive[id]
 	if floor := t.floor[id]; !known && floor.epoch == epoch && floor.left {

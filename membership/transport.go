@@ -254,7 +254,8 @@ func (t *transport) pause(d time.Duration) {
 	}
 }
 
-// serve exchanges hellos on one incoming connection and passes it to its handler.
+// serve exchanges hellos on one incoming connection and passes it to its handler. Until the peer is
+// admitted, the connection is pending and may be closed to make room for another one.
 func (t *transport) serve(accepted *handshake.PendingConn, pace *handshake.Pace) {
 	var conn net.Conn = accepted
 	if t.identity != nil {
