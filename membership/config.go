@@ -66,11 +66,11 @@ type Config struct {
 	PublishInterval time.Duration
 	// LeaveTimeout limits the duration of Leave. Default 5 s.
 	LeaveTimeout time.Duration
-	// MaxMembers limits the members that this node admits. Default 20,000, twice the size
-	// of the largest fleet measured: forged members must not exhaust the memory.
+	// MaxMembers limits the members that this node admits. Default [DefaultMaxMembers]:
+	// forged members must not exhaust the memory.
 	MaxMembers int
 	// MaxNewMembers limits how many unproven members per minute one member may announce.
-	// Default 20,000: a joining node learns of all members from one.
+	// Default [DefaultMaxMembers]: a joining node learns of all members from one.
 	MaxNewMembers int
 
 	// Identity holds this node's certificate. Streams then use mutual TLS, and a member's

@@ -68,7 +68,7 @@ func (d *delegate) NotifyMsg(b []byte) {
 	handle(append([]byte(nil), b[2:]...))
 }
 
-// GetBroadcasts fills the remaining space of a packet.
+// GetBroadcasts fills the remaining space of a packet. memberlist puts its own messages first.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return d.broadcasts.take(overhead, limit)
 }
@@ -142,7 +142,8 @@ func (d *delegate) reportFull() {
 	d.logger.Error("the limit on members is reached: this member refuses more, and sees only a part of the cluster: raise --max-members on all members", "max_members", d.limit)
 }
 
-// alive records whether memberlist sees an instance alive.
+// alive records whether memberlist sees an instance alive. The guard learns of it too: an instance
+// that is gone gives way to a later boot of its node first.
 func (d *delegate) alive(instance string, alive bool) {
 	if _, known := d.living[instance]; known == alive {
 		return

@@ -138,7 +138,8 @@ func formatName(format uint8) string {
 }
 
 // shareKeys reports whether two members can decrypt each other's packets: each has the key
-// that the other one uses.
+// that the other one uses. During a rotation two members may use different keys for a while, which
+// is no difference that separates them.
 func shareKeys(ours, theirs string) bool {
 	if ours == "" || theirs == "" {
 		return ours == theirs

@@ -339,6 +339,7 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	return err
 }
 
+// joinOne has memberlist exchange all states with an address, in both directions.
 func (n *Node) joinOne(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	if err == nil {

@@ -282,6 +282,7 @@ func (k *Keyring) installUpTo(key []byte, most int) error {
 }
 
 // next returns the time of a use that begins now, later than the last one whatever the clock shows.
+// Members compare these times to find out which of them missed the last use.
 func (k *Keyring) next() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

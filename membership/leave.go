@@ -108,6 +108,10 @@ func (n *Node) receiveNotice(payload []byte, stay bool) {
 // Leave announces that this node leaves and waits, at most LeaveTimeout or until ctx ends, until
 // the announcement is sent. The node still answers probes until Close, so that no member suspects
 // it in the meantime.
+//
+// memberlist's own goodbye ends an instance at once, and the notice before it is what makes that a
+// departure: the table takes an end without a notice for a failure, which members look for and
+// which counts towards a degraded snapshot.
 func (n *Node) Leave(ctx context.Context) error {
 	n.state.Lock()
 	ready := n.started && !n.closed
@@ -128,7 +132,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	// The announcement needs a few gossip rounds before memberlist's own message; otherwise
 	// other members would consider this a crash. Wait until it is sent, and then until the
-	// members that received it have passed it on.
+	// members that received it have passed it on. Each of the two steps has half of the time.
 	announced := time.Now()
 	n.waitForBroadcasts(ctx, timeout/2)
 	if alone := n.alive.Load() < 2; !alone {

@@ -92,6 +92,8 @@ func (n *Node) checkProofs(state *table) bool {
 	return false
 }
 
+// apply passes memberlist's events to the table. Metadata is decoded here and not in the callbacks,
+// which run under memberlist's lock.
 func (n *Node) apply(state *table, events []event) (changed bool) {
 	now := time.Now()
 	for _, s := range events {

@@ -112,6 +112,7 @@ func (m *metrics) published(s *Snapshot) {
 	if s.Degraded() {
 		m.degraded.Set(1)
 	}
+	// Roles without a member are set to 0 as well: the gauge would keep the last number.
 	byRole := map[identity.Role]int{}
 	for i := range s.members {
 		byRole[s.members[i].Role]++

@@ -99,6 +99,7 @@ func New(cfg Config) (*Node, error) {
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
+	// Made for each stream, because the keys and the time in it change.
 	greet := func() hello {
 		h := h
 		if n.guard != nil {
@@ -214,6 +215,8 @@ func (n *Node) Start(ctx context.Context) error {
 	n.transport.start()
 	self := memberOf(n.metadata(), n.Addr())
 	self.ServiceNames = n.serviceNames(event{name: n.delegate.self})
+	// The first snapshot has only this node and is published here, so that Snapshot is never nil
+	// after Start.
 	state := newTable(self.Instance())
 	state.seen(self, time.Now())
 	n.publish(state)
@@ -247,6 +250,7 @@ func (n *Node) memberlistConfig() *memberlist.Config {
 	c.GossipVerifyIncoming = false // until keepQueueOccupied is done
 	// The exchange of all states, memberlist's anti-entropy. It repairs what packets have lost.
 	c.PushPullInterval = time.Minute
+	// Longer than another member lets an exchange wait for its turn (see package trust).
 	c.TCPTimeout = 5 * time.Second
 	// Names are unique per boot, so a process that crashes repeatedly leaves many dead
 	// instances, which compete with live members for gossip. With the default of 4, a join in

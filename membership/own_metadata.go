@@ -89,6 +89,8 @@ func (n *Node) followMetadata(ctx context.Context) {
 	}
 }
 
+// updateMetadata has memberlist announce the metadata under a new incarnation, which makes it newer
+// than what other members have.
 func (n *Node) updateMetadata(m gossip.Metadata) {
 	if err := n.setMetadata(m); err != nil {
 		n.logger.Error("cannot gossip the new metadata of this node, so other members keep the old one", "err", err)

@@ -121,6 +121,8 @@ func (q *queue) len() int {
 	return len(q.byName)
 }
 
+// insert puts a message behind those that were sent as often. So the front of a tier is the oldest,
+// and take needs no search.
 func (q *queue) insert(m *queued) {
 	for len(q.tiers) <= m.sent {
 		q.tiers = append(q.tiers, list.New())

@@ -109,7 +109,8 @@ type recordedRefusal struct {
 }
 
 // record stores the refusal of an outgoing connection and reports whether it should be logged as a
-// warning.
+// warning. The newest refusal is stored even if it is not logged, because joinAny looks for its
+// reason.
 func (r *refusals) record(addr string, err *RefusalError) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

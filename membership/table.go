@@ -57,7 +57,8 @@ type lostMember struct {
 
 const (
 	// maxLost limits the members that the rejoin loop looks for, and lostTTL the time: a member
-	// that was away for a day returns through a seed.
+	// that was away for a day returns through a seed. 64 are enough, because a split heals through
+	// any of them.
 	maxLost = 64
 	lostTTL = 24 * time.Hour
 	// maxFloors limits the number of ids. Operators choose ids, so the limit is far above any
@@ -223,7 +224,8 @@ func (t *table) tick(answered bool, now time.Time) (changes []change, again bool
 }
 
 // announced records that an instance is about to leave. The notice may arrive after memberlist's
-// event, and then corrects what was recorded as a failure.
+// event, and then corrects what was recorded as a failure. Both travel on their own through gossip,
+// so their order at this node says nothing.
 func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 	if i := t.departures.find(id); i >= 0 {
 		if d := &t.departures.recent[i]; d.Reason == Failed && d.Member.Epoch == epoch {

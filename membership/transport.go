@@ -155,6 +155,8 @@ func (t *transport) greetInBackground() func(addr string) {
 	}
 }
 
+// receivePackets passes packets to the guard or to memberlist. Packets of other clusters end here,
+// before anything is decrypted or decoded.
 func (t *transport) receivePackets() {
 	buf := make([]byte, maxPacket)
 	for {

@@ -9,7 +9,7 @@ func AppendText(b []byte, s string) []byte {
 }
 
 // FieldReader reads fields from the front of a frame; after a missing field every later one
-// is empty.
+// is empty. So a caller reads all fields and checks Failed once.
 type FieldReader struct {
 	Rest   []byte
 	Failed bool
@@ -45,7 +45,8 @@ func (r *FieldReader) Uint64() uint64 {
 // Text returns a text that AppendText wrote.
 func (r *FieldReader) Text() string { return string(r.Take(int(r.Byte()))) }
 
-// labelMagic begins every packet that carries a memberlist label.
+// labelMagic begins every packet that carries a memberlist label. No kind of message has this
+// number.
 const labelMagic = 244
 
 // LabelHeader returns how memberlist begins each packet of a cluster.

@@ -12,7 +12,8 @@ import (
 // InstanceName returns the name of an instance at memberlist: id and epoch.
 func InstanceName(id string, epoch uint64) string { return fmt.Sprintf("%s.%d", id, epoch) }
 
-// SplitInstance splits the name of an instance into id and epoch.
+// SplitInstance splits the name of an instance into id and epoch. An id may contain dots, so the
+// last one separates the two.
 func SplitInstance(name string) (id string, epoch uint64, ok bool) {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 || identity.CheckName(name[:dot]) != nil {

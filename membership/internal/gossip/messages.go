@@ -63,6 +63,7 @@ type (
 
 // Numbers of memberlist's states.
 const (
+	// The two between are suspect and dead: both are a doubt by the word of another member.
 	StateAlive = 0
 	StateLeft  = 3
 )
@@ -95,7 +96,9 @@ func TooLong(name string, addr []byte, versions []uint8) bool {
 	return len(name) > longest || len(addr) > net.IPv6len || len(versions) > 6
 }
 
-// SplitCompound returns the parts of a compound message, and whether all of them are there.
+// SplitCompound returns the parts of a compound message, and whether all of them are there. The
+// message is its kind, the number of parts, the length of each in two bytes, and the parts. If it
+// ends early, the parts that are complete still count, as they do for memberlist.
 func SplitCompound(message []byte) (parts [][]byte, whole bool) {
 	if len(message) < 2 || len(message) < 2+2*int(message[1]) {
 		return nil, false

@@ -59,6 +59,8 @@ func (m Metadata) Encode(signature int) ([]byte, error) {
 	if err := codec.NewEncoderBytes(&buf, msgpack()).Encode(&m); err != nil {
 		return nil, fmt.Errorf("encode node metadata: %w", err)
 	}
+	// The codec writes a number in as few bytes as it needs. The guard replaces the incarnation in
+	// encoded metadata, so it is appended here with four bytes, whatever its value.
 	buf = buf[:len(buf)-1] // the incarnation, one byte
 	switch {
 	case incarnation != 0:

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// maxValue limits the size of one value of a stream.
+	// maxValue limits the size of one value of a stream. The largest that memberlist sends, a
+	// state, has about 1 KiB.
 	maxValue = 64 << 10
 	// maxDepth limits the nesting of values. A state contains at most lists of numbers.
 	maxDepth = 8
@@ -17,7 +18,9 @@ const (
 var ErrValue = errors.New("malformed message: a value is too large, too deep, or of a kind that memberlist does not send")
 
 // CopyValue copies one value of MessagePack, according to the table of formats in its
-// specification, without its extensions.
+// specification, without its extensions. The codec never sees a stream: a length that is announced
+// costs memory only when that many bytes have arrived. The size is checked before they are read,
+// and the depth because each level of nesting takes a call.
 func CopyValue(out *bytes.Buffer, in *bufio.Reader, depth int) error {
 	kind, err := in.ReadByte()
 	if err != nil {

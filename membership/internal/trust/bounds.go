@@ -122,7 +122,7 @@ func (x *exchanges) open(id string) *place {
 // take waits until this exchange is the only one of its node and there is room for its states, in
 // both directions. It reports false if that takes too long, or if the node has announced too many
 // states. The turn and the room are held until the stream is closed: memberlist keeps what it has
-// read until then.
+// read until then. The room is last, so that a node that waits for its turn holds none of it.
 func (p *place) take(states int) bool {
 	ctx, cancel := context.WithTimeout(p.all.ctx, exchangeWait)
 	defer cancel()

@@ -56,6 +56,9 @@ type doubtKey struct{ author, subject string }
 
 // checkDoubt decides what memberlist receives of a doubt: the kind of message, with the
 // incarnation that it sets in d; or nothing, with the reason.
+//
+// A goodbye is checked for its author, any other doubt for its number. Both count at most at the
+// incarnation that the subject has signed: at a higher one the subject could not answer.
 func (g *Guard) checkDoubt(kind byte, d *gossip.Doubt, by announcer) (as byte, reason string) {
 	goodbye := kind == gossip.KindDead && d.From == d.Node
 	limit, proven, all := g.proofs.signedUpTo(d.Node)
@@ -102,7 +105,8 @@ func (g *Guard) answerDoubt() {
 }
 
 // begin reports whether a doubt may count: it is not the first one about this incarnation, or its
-// author may begin another one.
+// author may begin another one. Confirmations are free, because memberlist shortens a suspicion by
+// those of other members.
 func (d *doubts) begin(key doubtKey, incarnation uint32, limit int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -137,7 +137,8 @@ func (g *Guard) Doubted() <-chan struct{} { return g.doubted }
 // elapsed is the time since this node's boot, which does not depend on changes of the clock.
 func (g *Guard) elapsed() time.Duration { return time.Since(g.booted) }
 
-// NextTick returns the current tick, or the last one plus one if that is higher.
+// NextTick returns the current tick, or the last one plus one if that is higher. Packets are sent
+// by several goroutines, and a receiver refuses a tick that it has seen.
 func (g *Guard) NextTick() uint64 {
 	for {
 		last := g.tick.Load()
@@ -168,12 +169,16 @@ func (g *Guard) wrapPayload(payload []byte, to string) ([]byte, error) {
 	return g.seal(body)
 }
 
-// forDestination returns the bytes that the signature of a gossip packet covers.
+// forDestination returns the bytes that the signature of a gossip packet covers. Without the
+// destination, a member could pass a signed packet on to another one, which would take it as sent
+// to itself.
 func forDestination(addr string, body []byte) []byte {
 	return append(append(append(make([]byte, 0, len(addr)+1+len(body)), addr...), 0), body...)
 }
 
-// seal adds the label to a body and encrypts it if there is a gossip key.
+// seal adds the label to a body and encrypts it if there is a gossip key. The label and the format
+// are bound to the ciphertext, so a packet does not count under the label of another cluster that
+// has the same key.
 func (g *Guard) seal(body []byte) ([]byte, error) {
 	out := make([]byte, 0, len(g.header)+2+sealOverhead+len(body))
 	out = append(append(out, g.header...), packetMagic, packetFormat)
@@ -190,7 +195,8 @@ func (g *Guard) seal(body []byte) ([]byte, error) {
 	return box.Seal(append(out, nonce...), nonce, body, bound), nil
 }
 
-// open reverses seal. If the packet was sealed, the body shares no memory with it.
+// open reverses seal. If the packet was sealed, the body shares no memory with it. A packet does
+// not name its key, so each installed one is tried, the primary first.
 func (g *Guard) open(packet []byte) (body []byte, reason string) {
 	head := len(g.header) + 2
 	if len(packet) <= head || packet[head-2] != packetMagic || packet[head-1] != packetFormat {
@@ -260,6 +266,11 @@ func (g *Guard) count(reason string) { g.cfg.Dropped.WithLabelValues(reason).Inc
 
 // gossip checks a signed packet of memberlist. waited is true if the packet was parked until
 // the session began.
+//
+// The checks are in the order of their cost, and each one needs the one before: the certificate
+// gives the author, its session shows that the packet is new and recent, the signature that the
+// author sent it here. Only then is the content read, because memberlist's messages name no author
+// that can be checked.
 func (g *Guard) gossip(body []byte, from string, waited bool) (reason string) {
 	if len(body) <= 1+12+MaxSignature {
 		return dropUnsigned
@@ -312,7 +323,8 @@ func (g *Guard) gossip(body []byte, from string, waited bool) (reason string) {
 }
 
 // fleetTime returns the median of the senders' clocks, as their packets show them: a single
-// wrong clock does not change it. It is zero without sessions.
+// wrong clock does not change it. It is zero without sessions. A sender's clock is its boot time
+// and the ticks since, so later changes of the clock of its host do not count.
 func (g *Guard) fleetTime() time.Time {
 	now := g.elapsed()
 	g.mu.Lock()

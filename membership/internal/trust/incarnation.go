@@ -58,7 +58,8 @@ func (g *Guard) Template(m gossip.Metadata) ([]byte, error) {
 	return append(append(meta, key[:]...), make([]byte, signatureSize)...), nil
 }
 
-// stateOwn returns this node's metadata, signed for an incarnation.
+// stateOwn returns this node's metadata, signed for an incarnation. It signs once for each
+// incarnation and not for each packet.
 func (g *Guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
 	o := &g.own
 	o.mu.Lock()
@@ -79,7 +80,8 @@ func (g *Guard) stateOwn(metadata []byte, incarnation uint32) ([]byte, error) {
 	return o.signed, nil
 }
 
-// outgoing returns a packet of memberlist with this node's own announcement signed.
+// outgoing returns a packet of memberlist with this node's own announcement signed. Few packets
+// have one: the search for the name saves the decoding of all others.
 func (g *Guard) outgoing(message []byte) ([]byte, error) {
 	inner := message
 	if len(inner) > 5 && inner[0] == gossip.KindChecksum {

@@ -20,7 +20,8 @@ const (
 	incarnationsASecond  = 10
 )
 
-// incarnationAllowed reports whether an honest member can claim this incarnation.
+// incarnationAllowed reports whether an honest member can claim this incarnation. An instance that
+// booted in the future, by the clock of this host, has the head start only.
 func (g *Guard) incarnationAllowed(instance string, incarnation uint32) bool {
 	_, epoch, ok := gossip.SplitInstance(instance)
 	if !ok {
@@ -86,7 +87,8 @@ func (g *Guard) inspect(payload []byte, by announcer) []byte {
 	return kept
 }
 
-// filter returns the valid parts of a message, and whether these are all parts.
+// filter returns the valid parts of a message, and whether these are all parts. Kinds that are not
+// listed are refused, because what they would change at memberlist is not checked.
 func (g *Guard) filter(message []byte, by announcer, inside bool) (kept []byte, whole bool) {
 	if len(message) == 0 {
 		return nil, false
@@ -184,6 +186,8 @@ func (g *Guard) checkAlive(a gossip.Alive, by announcer) (reason string) {
 	return dropUnproven
 }
 
+// filterCompound keeps the valid parts: one that is refused, such as a doubt too many, says nothing
+// about the others.
 func (g *Guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
 	all, whole := gossip.SplitCompound(message)
 	if !whole {

@@ -84,7 +84,9 @@ func (g *Guard) request(key keyID, w requestSource) {
 	g.requestLocked(key, w)
 }
 
-// requestLocked returns the request for a certificate, nil if it is not requested. mu is held.
+// requestLocked returns the request for a certificate, nil if it is not requested. mu is held. A
+// request that began with a packet of a stranger becomes one of a member when a member names the
+// holder: then it does not count against the limits on strangers any more.
 func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 	a := g.requested[key]
 	if a == nil {
@@ -133,6 +135,7 @@ func (g *Guard) park(key keyID, p parkedPacket) (reason string) {
 	if a == nil || len(a.packets) >= maxParkedPackets || g.packets >= maxStrangers*maxParkedPackets*2 {
 		return dropStranger
 	}
+	// Without a gossip key the body is part of the socket's buffer.
 	p.body = bytes.Clone(p.body)
 	a.packets = append(a.packets, p)
 	g.packets++
@@ -140,7 +143,9 @@ func (g *Guard) park(key keyID, p parkedPacket) (reason string) {
 }
 
 // parkAlive keeps a memberlist message about an instance until its certificate is known. It
-// reports false if the member that sent it announces too many instances.
+// reports false if the member that sent it announces too many instances. Announcements count for
+// the member that sends them: the instances that they name may be invented, and then have no
+// certificate to count for.
 func (g *Guard) parkAlive(key keyID, name string, message []byte, w requestSource, by string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +174,8 @@ func (g *Guard) parkAlive(key keyID, name string, message []byte, w requestSourc
 	return true
 }
 
-// release delivers the messages that waited for a certificate.
+// release delivers the messages that waited for a certificate. They are inspected again: only the
+// certificate shows whether they are true.
 func (g *Guard) release(key keyID) {
 	g.mu.Lock()
 	a := g.requested[key]
@@ -233,7 +239,8 @@ func (g *Guard) Run(ctx context.Context, greet func(addr string)) {
 }
 
 // sendRequests sends the requests that are due. It returns when the next ones are due, and the
-// addresses to which a stream should be opened.
+// addresses to which a stream should be opened. The attempts go to all addresses in turn, since any
+// of them may be dead, or not have the certificate.
 func (g *Guard) sendRequests() (next time.Duration, dial []string) {
 	questions := make(map[string][]byte)
 	now := g.elapsed()
@@ -367,7 +374,9 @@ func (g *Guard) answersUnpaid(from string, member bool) bool {
 	return true
 }
 
-// answered handles a sign of life.
+// answered handles a sign of life. The nonce shows that it was made after the request, which begins
+// the session. If only this address got the nonce, the answer also proves that the holder lives
+// there.
 func (g *Guard) answered(body []byte, from string) (reason string) {
 	if len(body) < 1+8+12+MaxSignature {
 		return dropUnsigned
@@ -403,7 +412,9 @@ func (g *Guard) answered(body []byte, from string) (reason string) {
 	return ""
 }
 
-// checkStatement handles a requested certificate of another member.
+// checkStatement handles a requested certificate of another member. It needs no nonce and no
+// signature: its authority has signed it. Only a requested one is taken, so that others cannot fill
+// the memory for certificates.
 func (g *Guard) checkStatement(body []byte) (reason string) {
 	chain, err := decodeChain(body)
 	if err != nil {

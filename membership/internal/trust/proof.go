@@ -139,7 +139,8 @@ func (p *proofs) learn(chain [][]byte) (*identity.Certified, error) {
 	return certified, nil
 }
 
-// certificate returns a certificate that is still valid.
+// certificate returns a certificate that is still valid. It is checked again at each use, because
+// it may have expired or be denied since it was learned.
 func (p *proofs) certificate(key keyID) (*identity.Certified, error) {
 	p.mu.Lock()
 	c, known := p.certificates[key]
@@ -218,6 +219,10 @@ func (p *proofs) prove(t announced) (gossip.Metadata, error) {
 	return gossip.Metadata{}, err
 }
 
+// verifyInstance checks an announcement: what it says about itself, then its certificate, then that
+// the two agree, and last the signature, which is the costly check. For the same bytes as last time
+// the signature is known, but the certificate is checked again: it may have expired, or be denied
+// by now.
 func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
 	refuse := func(kind, format string, args ...any) (gossip.Metadata, *unprovenError) {
 		return gossip.Metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}
@@ -289,7 +294,9 @@ func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
 }
 
 // admit makes room for a new instance, or returns why there is none. A node has the instances of
-// its last two boots: an instance that is gone gives way, else the oldest one. mu is held.
+// its last two boots: an instance that is gone gives way, else the oldest one. mu is held. Only
+// statements with a valid signature come here, so no other member can use up the boots of a node.
+// Late gossip about earlier boots is refused before it takes one.
 func (p *proofs) admit(m gossip.Metadata, now time.Time) (kind, reason string) {
 	node := p.nodes[m.ID]
 	if node == nil {
@@ -405,7 +412,8 @@ func disagreement(m gossip.Metadata, c identity.Claims) string {
 }
 
 // lapsed returns why an instance is not proven any more: its certificate expired or was put on the
-// deny list. It returns "" if the instance is still proven.
+// deny list. It returns "" if the instance is still proven. The event loop asks for each member
+// every few seconds, which also keeps the proof of a live member from being swept.
 func (p *proofs) lapsed(name string) (reason string) {
 	p.mu.Lock()
 	known, ok := p.instances[name]
@@ -423,7 +431,8 @@ func (p *proofs) lapsed(name string) (reason string) {
 	return ""
 }
 
-// sweep drops everything that was not used for keepProof.
+// sweep drops everything that was not used for keepProof. A certificate stays as long as an
+// instance that it proves.
 func (p *proofs) sweep() {
 	now := p.now()
 	p.mu.Lock()

@@ -45,7 +45,8 @@ func offset(tick uint64, now time.Duration) time.Duration {
 }
 
 // checkReplay decides whether a tick can be of a packet that was sent recently. It changes nothing,
-// because the signature is checked later.
+// because the signature is checked later. A packet that was parked is measured against the answer
+// that began the session, which is newer than the packet.
 func (s *session) checkReplay(tick uint64, now time.Duration, waited bool) sessionVerdict {
 	_, seen := slices.BinarySearch(s.recent, tick)
 	delay := offset(tick, now) - s.fastest
@@ -62,7 +63,8 @@ func (s *session) checkReplay(tick uint64, now time.Duration, waited bool) sessi
 	return sessionFresh
 }
 
-// record stores a tick and reports false if it was already known.
+// record stores a tick and reports false if it was already known. The signature is checked without
+// the lock, so another copy of the packet may have been recorded since checkReplay.
 func (s *session) record(tick uint64, now time.Duration) bool {
 	at, seen := slices.BinarySearch(s.recent, tick)
 	if seen || tick <= s.floor {
@@ -105,7 +107,8 @@ func (g *Guard) begin(id sessionKey, tick uint64) {
 }
 
 // endDisplaced makes memberlist take displaced instances for dead; with again, also those that it
-// should have ended before: it may have lost the message.
+// should have ended before: it may have lost the message. A message is the way to do so, because
+// memberlist has no function that ends another member.
 func (g *Guard) endDisplaced(again bool) {
 	deaths, news := g.proofs.displaced(again)
 	g.cfg.Unproven.WithLabelValues(unprovenSuperseded).Add(float64(news))

@@ -84,7 +84,9 @@ type Claim struct {
 	Signature []byte
 }
 
-// signed returns the bytes that a signature covers: the kind, the cluster and the statement.
+// signed returns the bytes that a signature covers: the kind, the cluster and the statement. So a
+// statement does not count as one of another kind, nor in another cluster whose members have
+// certificates of the same authority.
 func (p *proofs) signed(kind Statement, statement []byte) []byte {
 	b := make([]byte, 0, len("ringway ")+len(kind)+len(p.label)+2+len(statement))
 	b = append(append(append(b, "ringway "...), kind...), 0)
