@@ -111,7 +111,9 @@ type Record struct {
 	Relay *RelayStatement
 }
 
-// maxSequence leaves a worker room to publish with a higher sequence than a forged record.
+// maxSequence keeps numbers exact for readers of JSON, and leaves a worker room to publish with a
+// higher sequence than most forged records. Where members have no certificates, one with exactly
+// this sequence stops the worker from publishing until it restarts.
 const maxSequence = 1 << 53
 
 // invalid is the error for a refused record or frame. The reason is a metric label, so the

@@ -260,6 +260,26 @@ func TestWhereThereAreEnoughNamesTheKnownOnesStayAndOthersWait(t *testing.T) {
 	}
 }
 
+// Members that hear the same records at the same time must know the same names, whichever records a
+// map yields first.
+func TestAtTheLimitOfNamesMembersAdmitThoseOfTheFirstWorkers(t *testing.T) {
+	for range 20 {
+		r := newRuled(t, Rules{MaxServices: 3})
+		r.lives("w0", 1)
+		r.hears("w0", 1, 1, numbered("a", 0, 3)...)
+		for i := 1; i <= 5; i++ {
+			id := fmt.Sprintf("w%d", i)
+			r.lives(id, 1)
+			r.hears(id, 1, 1, numbered(id, 0, 1)...)
+		}
+		r.hears("w0", 1, 2) // the names that vanish make room
+		r.builder.retry(r.now)
+		if got, want := slices.Sorted(r.publish().Services()), []string{"w100000", "w200000", "w300000"}; !slices.Equal(got, want) {
+			t.Fatalf("known are %v, want %v", got, want)
+		}
+	}
+}
+
 // The reference forgets nothing and counts anew each time.
 func TestNoOfferPassesABoundAndNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -3,6 +3,7 @@ package advertise
 import (
 	"container/list"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -188,11 +189,12 @@ func (b *viewBuilder) retry(now time.Time) (any bool) {
 // changes compares the offers of the touched workers with those in the last view and
 // returns the differences by service. Equal endpoints are kept, so that their service does
 // not change. The differences are collected by service, because a service is replaced once, however
-// many of its workers have changed.
+// many of its workers have changed. The workers come in the order of their ids: where names are at
+// their limit the first one is admitted, which must be the same on every member.
 func (b *viewBuilder) changes(now time.Time) map[string][]change {
 	changes := make(map[string][]change)
 	note := func(service string, c change) { changes[service] = append(changes[service], c) }
-	for id := range b.touched {
+	for _, id := range slices.Sorted(maps.Keys(b.touched)) {
 		was, is := b.offers[id], b.join(id, now)
 		for _, e := range was {
 			if _, still := findOffer(is, e.Name); !still {
