@@ -167,7 +167,7 @@ func TestATemplateThatCouldBeReadInTwoWaysIsRefused(t *testing.T) {
 	}
 }
 
-// hostileIDs are what somebody would ask an issuer for who may not have the name of a relay.
+// hostileIDs are IDs for which a member without the name of a relay might ask an issuer.
 var hostileIDs = map[string]string{
 	"an escaped letter":         "spiffe://shop.test/ns/eu/prod/ringway/r%65lay/r1",
 	"an escaped slash":          "spiffe://shop.test/ns/eu/prod/ringway/relay/a%2Fr1",
