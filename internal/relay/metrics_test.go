@@ -24,8 +24,8 @@ func TestTheCountersOfAServiceBeginWithItsFirstRequest(t *testing.T) {
 	for _, want := range []string{
 		`ringway_relay_requests_total{outcome="5xx",service="echo"} 0`,
 		`ringway_relay_retries_total{reason="no_budget",service="echo"} 0`,
-		`ringway_relay_request_attempts_bucket{service="echo",le="0"} 0`,
-		`ringway_relay_request_attempts_bucket{service="echo",le="1"} 1`,
+		`ringway_relay_request_attempts_bucket{le="0"} 0`,
+		`ringway_relay_request_attempts_bucket{le="1"} 1`,
 		`ringway_relay_rejections_total{code="overloaded",service="echo"} 0`,
 		`ringway_relay_rejections_total{code="unknown_service",service=""} 0`,
 		`ringway_relay_endpoints_left_out_total{reason="no_certificate"} 0`,
