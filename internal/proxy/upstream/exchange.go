@@ -83,7 +83,7 @@ type Exchange struct {
 type Result struct {
 	// Status is the final status code; 0 if there was none.
 	Status int
-	// Load is the endpoint's own value of Ringway-Load, -1 if absent or malformed. The
+	// Load is the endpoint's own value of Ringway-Load, -1 if absent, repeated or malformed. The
 	// client never gets the field.
 	Load int
 	// Shed reports whether the endpoint refused because of load: 429, or 503 with

@@ -323,25 +323,18 @@ func (f *flight) ask() *Fault {
 
 // awaitContinue waits ExpectContinueTimeout for the endpoint to ask for the body or to
 // answer without it. If there is no answer, it starts the sender. RFC 9110 §10.1.1 allows a client
-// to send the body without a 100, and a server that ignores Expect sends none.
+// to send the body without a 100, and a server that ignores Expect sends none. Another informational
+// answer, such as 103, is no answer to that.
 func (f *flight) awaitContinue() *Fault {
-	_ = f.c.SetReadDeadline(time.Now().Add(f.p.cfg.ExpectContinueTimeout))
-	for f.from == f.to {
-		if err := f.fillIn(); err != nil {
-			// The watch ends an exchange by the same deadline of the socket. If the request was
-			// cancelled or its head is late, the body must not be sent.
-			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil && f.progress.head.Load() != headLate {
-				break // send the body before the endpoint asks for it
-			}
-			return f.fail(StageHead, err)
-		}
-	}
-	_ = f.c.SetReadDeadline(time.Time{}) // the watch repeats its own
-	if f.from == f.to {
-		f.sender.start()
-		return nil
-	}
+	until := time.Now().Add(f.p.cfg.ExpectContinueTimeout)
 	for {
+		if err := f.awaitBytes(until); err != nil {
+			return err
+		}
+		if f.from == f.to {
+			f.sender.start()
+			return nil
+		}
 		n, err := f.readHead()
 		if err != nil {
 			return err
@@ -361,6 +354,23 @@ func (f *flight) awaitContinue() *Fault {
 			return nil
 		}
 	}
+}
+
+// awaitBytes waits for bytes of the endpoint. It returns nil without any when the time is over.
+func (f *flight) awaitBytes(until time.Time) *Fault {
+	_ = f.c.SetReadDeadline(until)
+	for f.from == f.to {
+		if err := f.fillIn(); err != nil {
+			// The watch ends an exchange by the same deadline of the socket. If the request was
+			// cancelled or its head is late, the body must not be sent.
+			if errors.Is(err, os.ErrDeadlineExceeded) && f.r.Context().Err() == nil && f.progress.head.Load() != headLate {
+				break // send the body before the endpoint asks for it
+			}
+			return f.fail(StageHead, err)
+		}
+	}
+	_ = f.c.SetReadDeadline(time.Time{}) // the watch repeats its own
+	return nil
 }
 
 // join ends the sender and reports whether it had sent the whole body. If the answer has ended
@@ -395,7 +405,7 @@ func (f *flight) fail(stage Stage, err error) *Fault {
 		err = fmt.Errorf("malformed response: %w", m)
 	}
 	e := &Fault{Stage: stage, Address: f.p.cfg.Address, sent: f.sent, committed: f.committed, bodyConsumed: f.consumed}
-	if f.sender != nil {
+	if f.sender != nil && f.sender.done != nil { // it may read until join
 		e.bodyConsumed = true
 	}
 	if f.p.stopped(&f.progress) {

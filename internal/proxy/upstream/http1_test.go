@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -574,6 +576,28 @@ func TestEarlyAnswerEndsAnUpload(t *testing.T) {
 	}
 }
 
+func TestALoadThatIsRepeatedIsNone(t *testing.T) {
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
+		endpoint := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Ringway-Load"] = []string{"3", "4"}
+		}))
+		endpoint.Config.Protocols = new(http.Protocols)
+		endpoint.Config.Protocols.SetHTTP1(true)
+		endpoint.Config.Protocols.SetUnencryptedHTTP2(true)
+		endpoint.Start()
+		t.Cleanup(endpoint.Close)
+		in := startIngress(t, newPool(t, upstream.Config{Address: endpoint.Listener.Addr().String(), Protocol: protocol}), nil)
+		resp, err := in.client.Get(in.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if out := within(t, in.outcomes, "outcome"); out.err != nil || out.res.Load != -1 {
+			t.Errorf("%s: load %d, %v", protocol, out.res.Load, out.err)
+		}
+	}
+}
+
 func TestExpectedContinueIsTheEndpointsToGive(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, c *rawConn) {
 		for {
@@ -642,6 +666,49 @@ func TestEndpointThatIgnoresExpectGetsTheBody(t *testing.T) {
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
 		t.Errorf("body %q", body)
+	}
+}
+
+func TestEndpointThatSendsHintsAndIgnoresExpectGetsTheBody(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) {
+		for {
+			r, err := http.ReadRequest(c.br)
+			if err != nil {
+				return
+			}
+			c.say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")
+			body, _ := io.ReadAll(r.Body)
+			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		}
+	})
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: 50 * time.Millisecond}), nil)
+	in.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+	req, _ := http.NewRequest("POST", in.url, strings.NewReader("hello"))
+	req.Header.Set("Expect", "100-continue")
+	resp, err := in.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
+		t.Errorf("body %q", body)
+	}
+}
+
+// Nothing of the body was read, so another endpoint can get the request.
+func TestAnEndpointThatEndsBeforeItsContinueHasTakenNoBody(t *testing.T) {
+	addr := rawEndpoint(t, func(_ int, c *rawConn) { _, _ = http.ReadRequest(c.br) })
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: time.Minute}), nil)
+	in.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+	req, _ := http.NewRequest("PUT", in.url, strings.NewReader("hello"))
+	req.Header.Set("Expect", "100-continue")
+	resp, err := in.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if out := within(t, in.outcomes, "outcome"); out.err == nil || out.err.BodyConsumed() {
+		t.Errorf("%+v", out.err)
 	}
 }
 

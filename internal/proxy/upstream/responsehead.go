@@ -29,6 +29,7 @@ type responseHead struct {
 	hasTrailer    bool
 	failed        string // the value of wire.FailedHeader
 	load          int
+	loads         int // fields with a load
 	size          int // bytes of the head, including the empty line
 	fields        []http1.Field
 	spelled       []byte // the name that pass passes, as the endpoint has written it
@@ -92,7 +93,10 @@ func (h *responseHead) parse(buf []byte) error {
 			}
 		case 12:
 			if http1.EqualFold(name, wire.LoadHeader) {
-				h.load = parseLoad(string(value))
+				if h.load = parseLoad(string(value)); h.loads > 0 {
+					h.load = -1
+				}
+				h.loads++
 			}
 		case 14:
 			if http1.EqualFold(name, wire.FailedHeader) {
