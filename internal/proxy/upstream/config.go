@@ -42,8 +42,9 @@ type Config struct {
 	// reached in 1 s justifies an attempt at another one. A request that waits while
 	// connections for other requests are opened may wait longer, until its own deadline.
 	DialTimeout time.Duration
-	// IdleTimeout closes a connection that carried no request for this time (at most 1.5
-	// times as long). Default 60 s.
+	// IdleTimeout is how long a connection may carry no request. It is closed after half of this
+	// time at the earliest, and at about this time at the latest, so that a service with a longer one does not close it
+	// under a request. Default 60 s.
 	IdleTimeout time.Duration
 	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 1024: with fewer, a busy
 	// relay closes connections that it needs again in a moment.
