@@ -43,8 +43,8 @@ type Config struct {
 	// connections for other requests are opened may wait longer, until its own deadline.
 	DialTimeout time.Duration
 	// IdleTimeout is how long a connection may carry no request. It is closed after half of this
-	// time at the earliest, and at about this time at the latest, so that a service with a longer one does not close it
-	// under a request. Default 60 s.
+	// time at the earliest and about this time at the latest, so that a service that waits longer
+	// does not close it under a request. Default 60 s.
 	IdleTimeout time.Duration
 	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 1024: with fewer, a busy
 	// relay closes connections that it needs again in a moment.
