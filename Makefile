@@ -59,10 +59,8 @@ changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal
 # that still run. Packages with goroutines have none left then, which goleak checks.
 race := $(if $(RACE),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0)
 
-# Modules for users of other libraries, also outside the workspace. In CI the race detector sees the
-# picker of gRPC, which runs in goroutines of its callers; test-full has the others.
+# Modules for users of other libraries, also outside the workspace.
 adapters := $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod))
-raced_adapters := adapters/grpc
 
 # Compilers, linkers and staticcheck collect garbage less often with this, and take an eighth less
 # of a processor. Tests that measure the memory of processes must not inherit it.
@@ -108,7 +106,6 @@ test-long: ## tests that take minutes, processes with the race detector: a flood
 .PHONY: test-full
 test-full: ## fleets with the race detector, histories of 200 members, a million requests and answers, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
 	$(race) $(lazy) go test $(RACE) -p 1 -count=1 -timeout $(TIMEOUT) $$(go list $(packages) | grep -E '$(fleets)')
-	for dir in $(adapters); do (cd $$dir && export GOWORK=off && $(race) go test $(RACE) -count=1 -timeout $(TIMEOUT) ./...); done
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion|NoOrderOfEvents' ./internal/presence ./internal/sharedkey ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
@@ -134,11 +131,10 @@ test-sims: ## the results of simulations, which make test has as well: .ci/run c
 	go test -timeout $(TIMEOUT) $$(go list ./sims/... | grep -E '$(unraced)')
 
 .PHONY: test-adapters
-test-adapters: ## the modules in adapters/, that of gRPC with the race detector; its tests of allocations without
+test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
 	@# Beside each other: their tests wait for gossip.
 	tests=(); for dir in $(adapters); do \
-		(cd $$dir && export GOWORK=off && go vet ./... && \
-			if [[ ' $(raced_adapters) ' == *" $$dir "* ]]; then $(if $(race),export $(race);) go test $(RACE) -timeout $(TIMEOUT) ./...; else go test -timeout $(TIMEOUT) ./...; fi) & tests+=($$!); \
+		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...) & tests+=($$!); \
 	done; \
 	failed=; for test in "$${tests[@]}"; do wait "$$test" || failed=yes; done; [[ -z $$failed ]]
 	@# The race detector allocates, so these tests are not built with it.
@@ -171,8 +167,9 @@ compile: ## compile for later targets what is outside of the workspace
 	for dir in sims/bench internal/e2e/conformance deploy/helm/render internal/e2e/browser; do \
 		(cd $$dir && GOWORK=off $(lazy) go list -export -deps -test ./... >/dev/null); \
 	done
-	for dir in $(adapters); do (cd $$dir && GOWORK=off $(lazy) go list -export -deps -test ./... >/dev/null); done
-	for dir in $(raced_adapters); do (cd $$dir && export GOWORK=off && $(race) $(lazy) go list $(RACE) -export -deps -test ./... >/dev/null); done
+	for dir in $(adapters); do \
+		(cd $$dir && export GOWORK=off && $(lazy) go list -export -deps -test ./... >/dev/null && $(race) $(lazy) go list $(RACE) -export -deps -test ./... >/dev/null); \
+	done
 	GOWORK=off $(lazy) go list -modfile=.ci/release.mod -export -deps tool >/dev/null
 
 download-programs: bin/debian.tar
