@@ -270,7 +270,7 @@ type PendingConn struct {
 	spoke  atomic.Bool
 	reason string // why it was closed; guarded by all.mu
 	closed func() // nil, or called by Close; set before the connection is passed on
-	begin  func() error
+	begin  func() error // nil, or called before the first bytes are passed on; see Pace
 }
 
 // Pace lets the connection take its turn in p when the peer sends its first bytes, or fails its Read

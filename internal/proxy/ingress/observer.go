@@ -47,7 +47,6 @@ type ending struct {
 // attempt reports that an attempt begins. Retry is why it is not the first, and waited is how long it
 // waited for its destination.
 func (o *observer) attempt(at *attempt, retry string, waited time.Duration) {
-	o.attempts++
 	if retry != "" {
 		o.metrics.retried(retry)
 	}

@@ -40,7 +40,6 @@ type try struct {
 
 	// What the attempts so far have shown.
 	deadline time.Duration // of all attempts
-	attempts int
 	tried    routing.Tried
 	relays   []string // relays that were tried
 	failures []Attempt

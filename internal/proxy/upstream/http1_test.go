@@ -651,47 +651,31 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestEndpointThatIgnoresExpectGetsTheBody(t *testing.T) {
-	addr := rawEndpoint(t, func(_ int, c *rawConn) {
-		for r, body := c.request(); r != nil; r, body = c.request() {
-			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
-		}
-	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: 10 * time.Millisecond}), nil)
-	req, _ := http.NewRequest("POST", in.url, strings.NewReader("hello"))
-	req.Header.Set("Expect", "100-continue")
-	resp, err := in.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
-		t.Errorf("body %q", body)
-	}
-}
-
-func TestEndpointThatSendsHintsAndIgnoresExpectGetsTheBody(t *testing.T) {
-	addr := rawEndpoint(t, func(_ int, c *rawConn) {
-		for {
-			r, err := http.ReadRequest(c.br)
-			if err != nil {
-				return
+	for name, hints := range map[string]string{"silent": "", "with hints": "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"} {
+		addr := rawEndpoint(t, func(_ int, c *rawConn) {
+			for {
+				r, err := http.ReadRequest(c.br)
+				if err != nil {
+					return
+				}
+				c.say(hints)
+				body, _ := io.ReadAll(r.Body)
+				c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 			}
-			c.say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")
-			body, _ := io.ReadAll(r.Body)
-			c.say(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		})
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: 10 * time.Millisecond}), nil)
+		in.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+		req, _ := http.NewRequest("POST", in.url, strings.NewReader("hello"))
+		req.Header.Set("Expect", "100-continue")
+		resp, err := in.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, ExpectContinueTimeout: 50 * time.Millisecond}), nil)
-	in.client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
-	req, _ := http.NewRequest("POST", in.url, strings.NewReader("hello"))
-	req.Header.Set("Expect", "100-continue")
-	resp, err := in.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
-		t.Errorf("body %q", body)
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != "hello" {
+			t.Errorf("%s: body %q", name, body)
+		}
 	}
 }
 

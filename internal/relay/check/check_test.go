@@ -449,7 +449,7 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 			vanish(f, "x1")
 			f.Self.Degraded, f.Peers[1].Facts, f.Peers[1].Err = true, nil, errors.New("timeout")
 		}, false},
-		{"nobody answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers, f.Pings = true, nil, nil }, false},
+		{"no member answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers, f.Pings = true, nil, nil }, false},
 		{"no other relay, but a worker answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers = true, nil }, true},
 		{"workers vanished, and one relay lags", "members-agree", func(f *check.Fleet) { vanish(f, "x1", "x2"); seesToo(f, "x2") }, true},
 		{"workers hang, and the others have dropped them", "members-agree", func(f *check.Fleet) {
@@ -505,7 +505,7 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 func TestEndpointsThatThePlanKeepsForVanishedWorkersAreCountedApart(t *testing.T) {
 	f := healthy()
 	vanish(f, "x1", "x2")
-	for _, id := range []string{"x1", "x2", "x3"} { // x3 vanished so long ago that nobody reports it
+	for _, id := range []string{"x1", "x2", "x3"} { // x3 vanished so long ago that no relay reports it
 		f.Services[0].Plan.RelaysPerWorker[id] = 3
 	}
 	f.Addresses["w2"] = "" // an attached worker
