@@ -268,8 +268,8 @@ type PendingConn struct {
 	source netip.Prefix
 	limit  *time.Timer
 	spoke  atomic.Bool
-	reason string // why it was closed; guarded by all.mu
-	closed func() // nil, or called by Close; set before the connection is passed on
+	reason string       // why it was closed; guarded by all.mu
+	closed func()       // nil, or called by Close; set before the connection is passed on
 	begin  func() error // nil, or called before the first bytes are passed on; see Pace
 }
 
