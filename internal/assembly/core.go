@@ -117,24 +117,57 @@ func New(cfg Config) (_ *Core, err error) {
 }
 
 // Uninformed returns why a service that this member does not know may exist, so that it should
-// get no requests, and answers that it is not ready: it has not joined, its routes are older
-// than what it has joined, or it may be the first that the workers still have to find. Once
-// it returns "" it always does: later changes are those of a member among others.
+// get no requests, and answers that it is not ready: it is not settled, or it may be the first
+// that the workers still have to find. Once it returns "" it always does: later changes are
+// those of a member among others.
 func (c *Core) Uninformed() string {
 	if c.informed.Load() {
 		return ""
 	}
+	if reason := c.unsettled(); reason != "" {
+		return reason
+	}
+	if !c.Routes.Informed() && time.Since(c.epoch) < c.cfg.EmptyAfter {
+		return fmt.Sprintf("no worker has offered a service yet; a cluster counts as empty %v after the start", c.cfg.EmptyAfter)
+	}
+	c.informed.Store(true)
+	return ""
+}
+
+// unsettled returns why this member may not know yet what the others do: it has not joined, or
+// its routes are older than what it has joined.
+func (c *Core) unsettled() string {
 	status := c.Fleet.Status()
 	switch {
 	case status.Joined && !c.Fleet.Informed():
 		return "the lists of attached workers have not arrived yet"
 	case !status.Joined || !c.Routes.SettledAt(status.Version):
 		return "the catalogue is not settled yet"
-	case !c.Routes.Informed() && time.Since(c.epoch) < c.cfg.EmptyAfter:
-		return fmt.Sprintf("no worker has offered a service yet; a cluster counts as empty %v after the start", c.cfg.EmptyAfter)
 	}
-	c.informed.Store(true)
 	return ""
+}
+
+// WaitSettled waits until this member knows what the members that it has joined know. Where one
+// of them offers a service, Uninformed is "" afterwards.
+func (c *Core) WaitSettled(ctx context.Context) error {
+	if err := c.Routes.WaitSettled(ctx); err != nil { // most of the time
+		return err
+	}
+	// Versions and lists change when members come and go, or with time alone: no event says that
+	// this one has caught up.
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for c.Uninformed() != "" && c.unsettled() != "" {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := c.Routes.WaitSettled(ctx); err != nil { // the router has stopped
+			return err
+		}
+	}
+	return nil
 }
 
 // unreachable reports an endpoint that refused a connection, or was not seen lately.

@@ -185,11 +185,17 @@ func (r *Router) Settled() bool { return r.settled.Load() > 0 }
 // routed view may be older than what the membership knows.
 func (r *Router) SettledAt(version uint64) bool { return r.settled.Load() >= max(version, 1) }
 
-// WaitSettled waits until the router has settled for the first time.
+// WaitSettled waits until the router has settled for the first time. It is an error that it has
+// stopped.
 func (r *Router) WaitSettled(ctx context.Context) error {
 	select {
 	case <-r.first:
-		return nil
+		select {
+		case <-r.stopped:
+			return errStopped
+		default:
+			return nil
+		}
 	case <-r.stopped:
 		return errStopped
 	case <-ctx.Done():

@@ -311,16 +311,16 @@ func (r *Router) Close() error {
 // WaitReady waits until the router has joined the cluster, knows its services, and has tried
 // each of its connections once. A program that serves clients waits for it before it accepts
 // them. The error is that of ctx.
-func (r *Router) WaitReady(ctx context.Context) error { return r.routes.WaitSettled(ctx) }
+func (r *Router) WaitReady(ctx context.Context) error { return r.core.WaitSettled(ctx) }
 
 // await is WaitReady for a request.
 func (r *Router) await(ctx context.Context, service string) error {
-	if r.routes.Informed() {
+	if r.core.Uninformed() == "" {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, r.patience(service))
 	defer cancel()
-	if err := r.routes.WaitSettled(limited); err != nil {
+	if err := r.core.WaitSettled(limited); err != nil {
 		return r.notReady(ctx, service, "this process does not know yet which services there are")
 	}
 	return nil
@@ -330,7 +330,7 @@ func (r *Router) await(ctx context.Context, service string) error {
 // workers may start together. A name that is unknown later is no reason to wait: it may be
 // misspelled. Pick does not wait for an offer: callers such as grpc-go's must not block there.
 func (r *Router) awaitOffer(ctx context.Context, service string) error {
-	if _, known := r.routes.Service(service); r.routes.Informed() && (known || !r.isNew()) {
+	if _, known := r.routes.Service(service); r.core.Uninformed() == "" && (known || !r.isNew()) {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, r.patience(service))
@@ -346,7 +346,7 @@ func (r *Router) awaitOffer(ctx context.Context, service string) error {
 		select {
 		case <-changed:
 		case <-limited.Done():
-			if !r.routes.Informed() {
+			if r.core.Uninformed() != "" {
 				return r.notReady(ctx, service, "no worker has offered a service yet")
 			}
 			return nil // the service is unknown
