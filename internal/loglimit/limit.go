@@ -16,8 +16,8 @@ import (
 const Lines = 10
 
 // Limiter writes at most Lines lines per second, whatever their text. At the end of a
-// second with suppressed lines it writes one line per message with their number. All
-// methods are safe for concurrent use.
+// second with suppressed lines it writes one line per message: with their number, or the line
+// itself if it is the only one. All methods are safe for concurrent use.
 type Limiter struct {
 	logger *slog.Logger
 
@@ -35,6 +35,7 @@ type Limiter struct {
 type leftOut struct {
 	level   slog.Level
 	message string
+	args    []any // of the first
 	count   int
 }
 
@@ -86,7 +87,7 @@ func (l *Limiter) Log(level slog.Level, message string, args ...any) {
 			return
 		}
 	}
-	l.left = append(l.left, &leftOut{level, message, 1})
+	l.left = append(l.left, &leftOut{level, message, args, 1})
 }
 
 // Gather writes a line about a subject, and gathers those that follow within half a minute:
@@ -155,6 +156,10 @@ func (l *Limiter) writeHeld() {
 
 func (l *Limiter) flush() {
 	for _, one := range l.left {
+		if one.count == 1 { // as long as a line about it, and says more
+			l.logger.Log(context.Background(), one.level, one.message, one.args...)
+			continue
+		}
 		l.logger.Log(context.Background(), one.level, one.message+": more of them in this second", "count", one.count)
 	}
 	l.written, l.left, l.second = 0, nil, nil

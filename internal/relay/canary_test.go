@@ -200,12 +200,12 @@ func TestAKeyIsOnOneSideOfACanaryAtAllRelaysAndStaysWhenTheShareGrows(t *testing
 				r.policies(t)
 				r.canary(t, "", 0, 0)
 			}
-			if log := f.relays[0].log.String(); !strings.Contains(log, `msg=canary service=echo version=2.0 share=0.2 workers=1 others=5`) || !strings.Contains(log, `msg="canary ended" service=echo version=2.0`) {
-				t.Error("the log lacks the canary")
+			for _, line := range []string{`msg=canary service=echo version=2.0 share=0.2 workers=1 others=5`, `msg="canary ended" service=echo version=2.0`} {
+				f.relays[0].await(t, "the line "+line, func() bool { return f.relays[0].log.Lines(line) > 0 }) // written after the route is published
 			}
-			if metric := logtest.Series(t, f.relays[0].cfg.Registry, "ringway_relay_canary_requests_total"); len(metric) > 0 {
-				t.Errorf("%v", metric)
-			}
+			f.relays[0].await(t, "no counter of the canary", func() bool {
+				return len(logtest.Series(t, f.relays[0].cfg.Registry, "ringway_relay_canary_requests_total")) == 0
+			})
 		})
 	}
 }
