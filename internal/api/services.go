@@ -98,7 +98,7 @@ type PolicyField struct {
 	Value string `json:"value"`
 	// Origin is service_setting, setting (--service-policy for all services), advertisement or
 	// default (the other settings of this relay).
-	Origin Origin `json:"origin"`
+	Origin string `json:"origin"`
 }
 
 // Selection is how the endpoints of a service are picked.
@@ -110,7 +110,7 @@ type Selection struct {
 	// Text is both in the form of a setting.
 	Text string `json:"text"`
 	// Origin is service_setting, advertisement, setting or default.
-	Origin Origin `json:"origin"`
+	Origin string `json:"origin"`
 	// UnknownPreferred are preferred nodes that do not offer the service.
 	UnknownPreferred []string `json:"unknown_preferred,omitempty"`
 }
@@ -163,9 +163,9 @@ type RouteRelay struct {
 
 // Decision describes for people how a request gets its endpoint.
 type Decision struct {
-	// Strategy and Origin are those of the choice.
+	// Strategy and Origin are those of the Selection.
 	Strategy string `json:"strategy"`
-	Origin   Origin `json:"origin"`
+	Origin   string `json:"origin"`
 	// Key is the request's key, if the strategy uses it.
 	Key string `json:"key,omitempty"`
 	// Winner is the node that gets the request; empty if none does.
@@ -213,17 +213,6 @@ type ScoreParts struct {
 	Success   float64 `json:"success"`
 	Ramp      float64 `json:"ramp"`
 }
-
-// Origin is where the strategy of a service, or a field of its policy, comes from.
-type Origin string
-
-// The origins in order of precedence, the highest first.
-const (
-	FromServiceSetting Origin = "service_setting" // this relay's setting for this service
-	FromAdvertisement  Origin = "advertisement"   // the service's own endpoints
-	FromSetting        Origin = "setting"         // this relay's setting for all services
-	FromDefault        Origin = "default"
-)
 
 // ExplainedRequest is the answer to GET /api/v1/requests/{id}/explain: how the endpoints of
 // one request were chosen.

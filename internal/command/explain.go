@@ -275,11 +275,11 @@ func namedBy(n *api.Naming) string {
 }
 
 // originText describes where a strategy, or a field of a policy, was configured.
-var originText = map[api.Origin]string{
-	api.FromServiceSetting: "the relay's setting for this service",
-	api.FromAdvertisement:  "advertised by the service",
-	api.FromSetting:        "the relay's setting for all services",
-	api.FromDefault:        "the default",
+var originText = map[string]string{
+	"service_setting": "the relay's setting for this service",
+	"advertisement":   "advertised by the service",
+	"setting":         "the relay's setting for all services",
+	"default":         "the default",
 }
 
 func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
@@ -383,7 +383,7 @@ func explainedTable(out io.Writer, a *api.ExplainedRequest, style tableStyle) er
 			}
 			continue
 		}
-		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], process.Printable(string(d.Origin))))
+		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], process.Printable(d.Origin)))
 		if d.Key != "" {
 			row("key", "%s", d.Key)
 		}

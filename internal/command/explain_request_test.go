@@ -24,11 +24,11 @@ func TestAnExplainedRequestIsReadable(t *testing.T) {
 			ID: "a/b", Relay: "r1", Service: "echo", Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationMs: 1.5, Status: 503, Outcome: "failed", Code: "no_endpoint",
 			Attempts: []api.ExplainedAttempt{
 				{Endpoint: "w2", ChosenBy: "p2c", Failure: "dial", Decision: &api.Decision{
-					Strategy: "p2c", Origin: api.FromDefault, Winner: "w2", Reason: "it scores lower", Measure: "expected cost", Range: 7,
+					Strategy: "p2c", Origin: "default", Winner: "w2", Reason: "it scores lower", Measure: "expected cost", Range: 7,
 					Candidates: []api.Candidate{{Node: "w1", Score: 12.25, Note: "pair 1"}, {Node: "w2", Score: 3.5, Note: "pair 1"}},
 				}},
 				{Endpoint: "r2", ChosenBy: "relay_pool", Status: 421},
-				{Decision: &api.Decision{Strategy: "p2c", Origin: api.FromDefault, Reason: "none is left", Range: 7}},
+				{Decision: &api.Decision{Strategy: "p2c", Origin: "default", Reason: "none is left", Range: 7}},
 			},
 		})
 	}))

@@ -32,7 +32,7 @@ func TestRouteIsReadable(t *testing.T) {
 		err    string
 	}{
 		"by key": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Key: "alice", Decision: &api.Decision{
-			Strategy: "stable", Origin: api.FromAdvertisement, Key: "alice", Winner: "w2", Reason: "the highest score", Measure: "rendezvous score",
+			Strategy: "stable", Origin: "advertisement", Key: "alice", Winner: "w2", Reason: "the highest score", Measure: "rendezvous score",
 			Candidates: []api.Candidate{
 				{Node: "w1", ID: "w1.1", Address: "10.0.0.1:80", Score: 12.25, Note: "evicted for its failures"},
 				{Node: "w2", ID: "w2.1", Address: "10.0.0.2:80", Score: 3.5, Note: "usable"},
@@ -50,7 +50,7 @@ WON  CANDIDATE  SCORE  NOTE
 yes  w2           3.5  usable
 `, ""},
 		"by a session cookie": {api.Route{Service: "echo", Relay: "r1", Role: "affine", SessionCookie: "sid", Decision: &api.Decision{
-			Strategy: "p2c", Origin: api.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
+			Strategy: "p2c", Origin: "default", Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
 		}}, `service   echo
 relay     r1, affine
 session   a request with a valid cookie sid goes to the worker that the cookie names; this one has none
@@ -60,7 +60,7 @@ reason    it scores lower
 score     expected cost
 `, ""},
 		"by score": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
-			Strategy: "p2c", Origin: api.FromDefault, Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
+			Strategy: "p2c", Origin: "default", Winner: "w1", Reason: "it scores lower", Measure: "expected cost",
 			Candidates: []api.Candidate{
 				{Node: "w1", Address: "10.0.0.1:80", Score: 2, Parts: &api.ScoreParts{LatencyMs: 1.5, Queue: 0.25, Headroom: 1.5, Success: 1, Ramp: 1}, Note: "pair 1"},
 				{Node: "w2", Address: "10.0.0.2:80", Score: 40, Parts: &api.ScoreParts{LatencyMs: 20, Queue: 1, Headroom: 1.5, Success: 0.98, Ramp: 0.5}, Note: "pair 1"},
@@ -77,7 +77,7 @@ yes  w1             2   1.5 ms   0.25       1.5        1     1  pair 1
 -    w2            40    20 ms      1       1.5     0.98   0.5  pair 1
 `, ""},
 		"none": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
-			Strategy: "manual;preferred=w9", Origin: api.FromServiceSetting, Reason: "w9 is not there", Measure: "place",
+			Strategy: "manual;preferred=w9", Origin: "service_setting", Reason: "w9 is not there", Measure: "place",
 		}}, `service   echo
 relay     r1, affine
 strategy  manual;preferred=w9 (the relay's setting for this service)

@@ -202,16 +202,19 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	requests, advertised := &r.tuned.Load().Requests, s.Route().Policy
 	policy := requests.Policy(s.Name, advertised, r.cfg.ProgressTimeout)
 	var fields []api.PolicyField
+	add := func(key, value string, origin routing.Origin) {
+		fields = append(fields, api.PolicyField{Key: key, Value: value, Origin: string(origin)})
+	}
 	cookie, origin := r.cfg.Choosing.SessionCookie(s.Name, advertised)
 	policy.SessionCookie = cookie
 	for _, key := range advertise.PolicyKeys() {
 		if key == advertise.KeySessionCookie {
-			if origin != api.FromDefault {
-				fields = append(fields, api.PolicyField{Key: key, Value: cookie, Origin: origin})
+			if origin != routing.FromDefault {
+				add(key, cookie, origin)
 			}
 			continue
 		}
-		fields = append(fields, api.PolicyField{Key: key, Value: policy.Get(key), Origin: requests.Policies.Origin(s.Name, advertised, key)})
+		add(key, policy.Get(key), requests.Policies.Origin(s.Name, advertised, key))
 	}
 	least, most, origin := requests.Policies.Slots.Effective(s.Name, s.Route().Endpoints)
 	value := ""
@@ -224,12 +227,12 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	default:
 		value = strconv.Itoa(least)
 	}
-	fields = append(fields, api.PolicyField{Key: routing.KeySlots, Value: value, Origin: origin})
+	add(routing.KeySlots, value, origin)
 	for _, key := range ingress.CookieAttributeKeys() { // defaults are not listed: most services have no cookie
 		if own, all := requests.Policies.Cookies[s.Name].Get(key), requests.Policies.Cookies[""].Get(key); own != "" {
-			fields = append(fields, api.PolicyField{Key: key, Value: own, Origin: api.FromServiceSetting})
+			add(key, own, routing.FromServiceSetting)
 		} else if all != "" {
-			fields = append(fields, api.PolicyField{Key: key, Value: all, Origin: api.FromSetting})
+			add(key, all, routing.FromSetting)
 		}
 	}
 	if canary := requests.Policies.Canaries[s.Name]; canary.Set() {
@@ -237,7 +240,7 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 		if _, workers := s.Route().Canary(); workers == 0 && s.Route().Affine() {
 			text += ", without effect: all or none of the workers have the version"
 		}
-		fields = append(fields, api.PolicyField{Key: routing.KeyCanary, Value: text, Origin: api.FromServiceSetting})
+		add(routing.KeyCanary, text, routing.FromServiceSetting)
 	}
 	return fields
 }

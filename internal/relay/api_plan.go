@@ -285,7 +285,7 @@ func (r *Relay) explainWorker(ctx context.Context, s *routing.Service, worker st
 
 func describeSelection(s *routing.Service) api.Selection {
 	c := s.Choice()
-	a := api.Selection{Strategy: c.Spec.Name, Parameters: c.Spec.Parameters(), Text: c.Spec.String(), Origin: c.Origin}
+	a := api.Selection{Strategy: c.Spec.Name, Parameters: c.Spec.Parameters(), Text: c.Spec.String(), Origin: string(c.Origin)}
 	if s.Route().Affine() { // a forwarding relay has no range, so every node would be unknown
 		a.UnknownPreferred = c.UnknownPreferred()
 	}

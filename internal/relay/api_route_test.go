@@ -58,7 +58,7 @@ func TestTheAnswerAboutARouteIsWhatHappens(t *testing.T) {
 		key := fmt.Sprint("key", i)
 		a := route(r2, key)
 		d := a.Decision
-		if a.Role != "affine" || a.Key != key || d.Key != key || d.Strategy != "stable" || d.Origin != api.FromAdvertisement || d.Candidates[0].Node != d.Winner || d.Candidates[0].Address == "" || a.Relays != nil {
+		if a.Role != "affine" || a.Key != key || d.Key != key || d.Strategy != "stable" || d.Origin != "advertisement" || d.Candidates[0].Node != d.Winner || d.Candidates[0].Address == "" || a.Relays != nil {
 			t.Errorf("%+v %+v", a, d)
 		}
 		workers[d.Winner] = true
@@ -125,11 +125,11 @@ func TestAServiceShowsItsStrategy(t *testing.T) {
 	r.settled(t, "slotted", 1)
 	r.settled(t, "plain", 1)
 	for name, want := range map[string]api.Selection{
-		"echo": {Strategy: "ordered", Text: "ordered;preferred=w9,w2", Origin: api.FromServiceSetting,
+		"echo": {Strategy: "ordered", Text: "ordered;preferred=w9,w2", Origin: "service_setting",
 			Parameters: map[string]string{"preferred": "w9,w2"}, UnknownPreferred: []string{"w9"}},
-		"slotted": {Strategy: "slots", Text: "slots;vnodes=16", Origin: api.FromAdvertisement,
+		"slotted": {Strategy: "slots", Text: "slots;vnodes=16", Origin: "advertisement",
 			Parameters: map[string]string{"vnodes": "16", "samples": "2", "maxscan": "16", "jitter": "4", "fresh": "10s"}},
-		"plain": {Strategy: "closest", Text: "closest;expiry=1m0s", Origin: api.FromSetting,
+		"plain": {Strategy: "closest", Text: "closest;expiry=1m0s", Origin: "setting",
 			Parameters: map[string]string{"preferred": "", "expiry": "1m0s", "timeout": "2s"}},
 	} {
 		var got struct{ Selection api.Selection }

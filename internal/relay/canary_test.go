@@ -263,7 +263,7 @@ func TestARelayExplainsTheCanaryOfARequest(t *testing.T) {
 	}
 	var x api.Explanation
 	r.api(t, "/api/v1/services/echo/explain", &x)
-	if !slices.Contains(x.Policy, api.PolicyField{Key: "canary", Value: "2.0:30%", Origin: api.FromServiceSetting}) {
+	if !slices.Contains(x.Policy, api.PolicyField{Key: "canary", Value: "2.0:30%", Origin: "service_setting"}) {
 		t.Errorf("%v", x.Policy)
 	}
 	r.policies(t, "echo=canary=3.0:30%")

@@ -303,7 +303,7 @@ func (c *canaryRoute) explain(s *Service, key string, own canaryGroup, d api.Dec
 // decision describes the pick of a worker of the canary, winner.
 func (c *canaryRoute) decision(s *Service, key string, winner *Target) api.Decision {
 	choice := s.Choice()
-	d := api.Decision{Strategy: choice.Spec.String(), Origin: choice.Origin, Candidates: []api.Candidate{}, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
+	d := api.Decision{Strategy: choice.Spec.String(), Origin: string(choice.Origin), Candidates: []api.Candidate{}, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
 	if key != "" && choice.UsesKey() {
 		d.Key, d.Measure, d.Reason = key, "requests in flight for the weight", "the key's worker among those of the canary"
 	}

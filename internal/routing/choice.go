@@ -14,17 +14,27 @@ import (
 	"sync/atomic"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
+)
+
+// Origin is where the strategy of a service, or a field of its policy, comes from.
+type Origin string
+
+// The origins in order of precedence, the highest first.
+const (
+	FromServiceSetting Origin = "service_setting" // this relay's setting for this service
+	FromAdvertisement  Origin = "advertisement"   // the service's own endpoints
+	FromSetting        Origin = "setting"         // this relay's setting for all services
+	FromDefault        Origin = "default"
 )
 
 // ChoiceConfig describes a Choice.
 type ChoiceConfig struct {
 	// Spec is the strategy; p2c means the service's own balancer.
 	Spec strategy.Spec
-	// Origin is where Spec comes from. Default: api.FromDefault.
-	Origin api.Origin
+	// Origin is where Spec comes from. Default: FromDefault.
+	Origin Origin
 	// Service is the name for the log.
 	Service string
 	// Now returns the current selection.Instant. Required for slots.
@@ -43,7 +53,7 @@ type ChoiceConfig struct {
 type Choice struct {
 	// Spec is the strategy, Origin where it comes from.
 	Spec   strategy.Spec
-	Origin api.Origin
+	Origin Origin
 
 	strategy *strategy.Strategy // nil: the balancer picks
 	// preferred are the IDs of the preferred nodes in the range, if the strategy measures:
@@ -58,7 +68,7 @@ func NewChoice(cfg ChoiceConfig) (*Choice, error) {
 		cfg.Spec.Name = strategy.P2C
 	}
 	if cfg.Origin == "" {
-		cfg.Origin = api.FromDefault
+		cfg.Origin = FromDefault
 	}
 	c := &Choice{Spec: cfg.Spec, Origin: cfg.Origin, now: cfg.Now}
 	if c.Spec.Name == strategy.P2C {

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/strategy"
 )
@@ -31,14 +30,14 @@ type ChoosingConfig struct {
 
 // SessionCookie returns the name of the cookie of a service whose workers advertise this
 // policy, empty if it has none, and where that comes from.
-func (c *ChoosingConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin api.Origin) {
+func (c *ChoosingConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin Origin) {
 	if name, set := c.SessionCookies[service]; set {
-		return name, api.FromServiceSetting
+		return name, FromServiceSetting
 	}
 	if advertised.SessionCookie != "" {
-		return advertised.SessionCookie, api.FromAdvertisement
+		return advertised.SessionCookie, FromAdvertisement
 	}
-	return "", api.FromDefault
+	return "", FromDefault
 }
 
 // Reasons of ringway_relay_selection_problems_total.
@@ -94,25 +93,25 @@ type chosen struct {
 
 // decide returns the strategy of a service by precedence: the relay's setting for the
 // service, the strategy that most of its workers advertise, the relay's setting for all.
-func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, api.Origin) {
+func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
 	if spec, ok := c.cfg.Strategies[s.Name]; ok {
-		return spec, api.FromServiceSetting
+		return spec, FromServiceSetting
 	}
 	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
-	if now := s.Choice(); !ready && now.Origin == api.FromAdvertisement {
+	if now := s.Choice(); !ready && now.Origin == FromAdvertisement {
 		return now.Spec, now.Origin // no ready worker is left that could advertise another one
 	}
 	if spec, ok := c.advertised(s.Name, of, votes); ok {
-		return spec, api.FromAdvertisement
+		return spec, FromAdvertisement
 	}
 	if spec, ok := c.cfg.Strategies[""]; ok {
-		return spec, api.FromSetting
+		return spec, FromSetting
 	}
-	return strategy.Default(strategy.P2C), api.FromDefault
+	return strategy.Default(strategy.P2C), FromDefault
 }
 
 // apply sets the strategy of a service unless the service already uses it.
-func (r *Router) apply(s *Service, spec strategy.Spec, origin api.Origin) error {
+func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
 	c, of, now := r.choosing, &r.plans[s.Name].chosen, s.Choice()
 	if now.Origin == origin && now.Spec.String() == spec.String() {
 		of.decided = true

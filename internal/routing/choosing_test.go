@@ -12,7 +12,6 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
 )
@@ -124,7 +123,7 @@ func TestProblemsOfAnAdvertisementAreLoggedOnceUntilTheyChange(t *testing.T) {
 // A service whose last worker restarts does not change its strategy for that.
 func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
 	c := newChooser(t, ChoosingConfig{})
-	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: api.FromAdvertisement})
+	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: FromAdvertisement})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +183,7 @@ func TestTheSettingDecidesOnTheSessionCookieOfItsService(t *testing.T) {
 			t.Errorf("%s: %q %s, want %q", service, name, origin, want)
 		}
 	}
-	if name, origin := cfg.SessionCookie("echo", advertise.Policy{}); name != "" || origin != api.FromDefault {
+	if name, origin := cfg.SessionCookie("echo", advertise.Policy{}); name != "" || origin != FromDefault {
 		t.Errorf("%q, %s", name, origin)
 	}
 }

@@ -207,7 +207,7 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 // strategyDecision converts a strategy's decision into a Decision. stats are those before the pick.
 func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selection.EndpointStats) api.Decision {
 	targets := s.Route().Range
-	of := api.Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Candidates: []api.Candidate{}, Range: len(targets)}
+	of := api.Decision{Strategy: d.Strategy, Origin: string(c.Origin), Reason: d.Rule, Measure: d.Measure, Candidates: []api.Candidate{}, Range: len(targets)}
 	if c.UsesKey() {
 		if of.Key = d.Key; of.Key == "" {
 			of.Reason = "the request has no key: it may go anywhere; " + d.Rule
@@ -238,7 +238,7 @@ func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selec
 func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) api.Decision {
 	targets := s.Route().Range
 	of := api.Decision{
-		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range, Candidates: []api.Candidate{},
+		Strategy: c.Spec.String(), Origin: string(c.Origin), Reason: d.Reason, Range: d.Range, Candidates: []api.Candidate{},
 		Measure: "expected cost in ms: latency · (queue + headroom + 1) / success² / ramp; the lowest wins",
 	}
 	add := func(each selection.Candidate, note string) {

@@ -475,7 +475,7 @@ func TestADecisionReportsWhatThePickDoes(t *testing.T) {
 
 	p.choose("p2c", nil)
 	d = p.Explain("", p.now)
-	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.LatencyMs <= 0 || d.Origin != api.FromDefault {
+	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.LatencyMs <= 0 || d.Origin != routing.FromDefault {
 		t.Errorf("%+v", d)
 	}
 	ticket, d, err = p.PickExplained("", p.now, &routing.Tried{})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/ratelimit"
@@ -120,7 +119,7 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 	}
 	s := &Service{Name: name, Endpoints: endpoints}
 	s.route.Store(&Route{Index: -1})
-	s.choice.Store(&Choice{Spec: strategy.Default(strategy.P2C), Origin: api.FromDefault})
+	s.choice.Store(&Choice{Spec: strategy.Default(strategy.P2C), Origin: FromDefault})
 	return s, nil
 }
 

@@ -1,9 +1,6 @@
 package routing
 
-import (
-	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
-)
+import "github.com/ringway/ringway/advertise"
 
 // KeySlots is the key of the slots in the policy of a service.
 const KeySlots = "slots"
@@ -28,12 +25,12 @@ func (s Slots) of(service string) slotsSet {
 
 // Effective returns the fewest and the most slots of the endpoints of a service that take
 // requests, and where they come from. 0 is no limit, which is more than any number.
-func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least, most int, origin api.Origin) {
+func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least, most int, origin Origin) {
 	if of := s.of(service); of.set {
 		if _, own := s[service]; own {
-			return of.n, of.n, api.FromServiceSetting
+			return of.n, of.n, FromServiceSetting
 		}
-		return of.n, of.n, api.FromSetting
+		return of.n, of.n, FromSetting
 	}
 	first := true
 	for _, e := range endpoints {
@@ -50,9 +47,9 @@ func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least
 		first = false
 	}
 	if least == 0 {
-		return 0, 0, api.FromDefault
+		return 0, 0, FromDefault
 	}
-	return least, most, api.FromAdvertisement
+	return least, most, FromAdvertisement
 }
 
 // SetSlots replaces the operator's slots. Services whose slots change get another route soon.

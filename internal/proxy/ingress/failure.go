@@ -216,7 +216,7 @@ func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 	}
 	choice := t.service.Choice()
 	decision := api.Decision{
-		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
+		Strategy: choice.Spec.String(), Origin: string(choice.Origin), Winner: pick.Value().Node,
 		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
 	}
 	t.explain(&decision)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -36,16 +35,16 @@ func (p Policies) Or(other Policies) Policies {
 
 // Origin returns where the field of a key comes from, for a service whose workers advertise
 // this policy.
-func (p Policies) Origin(service string, advertised advertise.Policy, key string) api.Origin {
+func (p Policies) Origin(service string, advertised advertise.Policy, key string) routing.Origin {
 	switch {
 	case p.ByService[service].Get(key) != "":
-		return api.FromServiceSetting
+		return routing.FromServiceSetting
 	case p.ByService[""].Get(key) != "":
-		return api.FromSetting
+		return routing.FromSetting
 	case advertised.Get(key) != "":
-		return api.FromAdvertisement
+		return routing.FromAdvertisement
 	}
-	return api.FromDefault
+	return routing.FromDefault
 }
 
 // Policy returns the policy in effect for the requests to a service whose workers advertise

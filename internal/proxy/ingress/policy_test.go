@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -199,8 +198,8 @@ func TestTheOperatorsPolicyHasPrecedence(t *testing.T) {
 	if got := requests.Policy("third", advertise.Policy{}, time.Hour).String(); got != "request-timeout=30s;attempt-timeout=10s;progress-timeout=1h0m0s;retry=connect" {
 		t.Errorf("without an advertisement: %s", got)
 	}
-	for key, want := range map[string]api.Origin{
-		"request-timeout": api.FromServiceSetting, "retry": api.FromSetting, "progress-timeout": api.FromAdvertisement, "attempt-timeout": api.FromDefault,
+	for key, want := range map[string]routing.Origin{
+		"request-timeout": routing.FromServiceSetting, "retry": routing.FromSetting, "progress-timeout": routing.FromAdvertisement, "attempt-timeout": routing.FromDefault,
 	} {
 		if got := requests.Policies.Origin("billing", advertised, key); got != want {
 			t.Errorf("%s comes from %s, want %s", key, got, want)
