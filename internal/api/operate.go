@@ -40,23 +40,14 @@ type Reload struct {
 	NeedsRestart []settings.Change `json:"needs_restart"`
 }
 
-// BlockOrigin is where a block comes from.
-type BlockOrigin string
-
-// The origins of a Block.
-const (
-	BlockOfFile    BlockOrigin = "file"
-	BlockOfCommand BlockOrigin = "command"
-)
-
 // Block refuses the requests of a caller to a service; one of the two may be *.
 type Block struct {
 	Caller  string `json:"caller"`
 	Service string `json:"service"`
 	// Until is when it ends; absent if it stays.
-	Until  time.Time   `json:"until,omitzero"`
-	Reason string      `json:"reason,omitempty"`
-	Origin BlockOrigin `json:"origin"`
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+	Origin string    `json:"origin"` // file or command
 	// Refused counts the requests that it has refused.
 	Refused uint64 `json:"refused"`
 }

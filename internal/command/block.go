@@ -93,7 +93,7 @@ func blocksTable(out io.Writer, a *api.Blocks, style tableStyle) error {
 		if !b.Until.IsZero() {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		t.add(a.Relay, b.Caller, b.Service, until, string(b.Origin), strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
+		t.add(a.Relay, b.Caller, b.Service, until, b.Origin, strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
 	}
 	return t.writeTo(out)
 }

@@ -15,7 +15,7 @@ func TestExplainShowsTheLimitsAndBlocksOfAService(t *testing.T) {
 			{Of: "service", Rate: "500/s", Share: 0.5, PerSecond: 250, Refused: 7},
 			{Of: "caller", Subject: "*", Rate: "30/m", Burst: 10},
 		},
-		Blocks: []api.Block{{Caller: "*", Service: "billing", Origin: api.BlockOfCommand, Until: time.Unix(0, 0), Reason: "repair", Refused: 3}},
+		Blocks: []api.Block{{Caller: "*", Service: "billing", Origin: "command", Until: time.Unix(0, 0), Reason: "repair", Refused: 3}},
 	}
 	var b strings.Builder
 	if err := explainTable(&b, x, tableStyle{}); err != nil {

@@ -185,10 +185,10 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
 	refused := refused(s, r.refusedByRules())
 	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s), Refused: refused}
-	a.Demand, a.RateLimits = s.Demand(), r.Rates.Of(s, &r.tuned.Load().Requests, routeText)
+	a.Demand, a.RateLimits = s.Demand(), r.describeRates(s)
 	for _, b := range r.blocks.List(time.Now()) {
 		if b.Service == s.Name && b.Caller == "*" {
-			a.Blocks = append(a.Blocks, b)
+			a.Blocks = append(a.Blocks, describeBlock(b))
 		}
 	}
 	if plan := route.Plan; plan != nil {
@@ -218,6 +218,23 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 		}
 	}
 	process.WriteJSON(w, http.StatusOK, a)
+}
+
+// describeRates returns the limits of requests that apply to a service, with the part of this relay.
+func (r *Relay) describeRates(s *routing.Service) (list []api.RateLimit) {
+	route := s.Route()
+	for _, l := range r.Rates.Of(s, &r.tuned.Load().Requests) {
+		a := api.RateLimit{Of: l.Of, Subject: l.Caller, Rate: l.Rate.String(), Burst: l.Rate.Burst, Refused: l.Refused}
+		if l.Of == ingress.RateOfRoute {
+			a.Subject = routeText(l.Route)
+		}
+		if route.Affine() {
+			a.Share = route.Share()
+			a.PerSecond = l.Rate.PerSecond() * a.Share
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {

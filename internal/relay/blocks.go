@@ -22,12 +22,24 @@ const (
 )
 
 func (r *Relay) listBlocks(w http.ResponseWriter, _ *http.Request) {
-	process.WriteJSON(w, http.StatusOK, api.Blocks{Relay: r.cfg.Membership.ID, Blocks: r.blocks.List(time.Now())})
+	r.writeBlocks(w, r.blocks.List(time.Now())...)
+}
+
+func (r *Relay) writeBlocks(w http.ResponseWriter, blocks ...ingress.BlockState) {
+	a := api.Blocks{Relay: r.cfg.Membership.ID, Blocks: []api.Block{}}
+	for _, b := range blocks {
+		a.Blocks = append(a.Blocks, describeBlock(b))
+	}
+	process.WriteJSON(w, http.StatusOK, a)
+}
+
+func describeBlock(b ingress.BlockState) api.Block {
+	return api.Block{Caller: b.Caller, Service: b.Service, Until: b.Until, Reason: b.Reason, Origin: string(b.Origin), Refused: b.Refused}
 }
 
 func (r *Relay) changeBlocks(w http.ResponseWriter, req *http.Request) {
 	change, err := decodeBlock(req.Body)
-	var block api.Block
+	var block ingress.BlockState
 	switch {
 	case err != nil:
 	case change.Operation == api.RemoveBlock:
@@ -48,7 +60,7 @@ func (r *Relay) changeBlocks(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r.cfg.Logger.Info("an operator has changed the blocks", "operation", change.Operation, "caller", block.Caller, "service", block.Service, "until", block.Until, "reason", block.Reason, "refused", block.Refused)
-	process.WriteJSON(w, http.StatusOK, api.Blocks{Relay: r.cfg.Membership.ID, Blocks: []api.Block{block}})
+	r.writeBlocks(w, block)
 }
 
 // decodeBlock reads a request to add or remove a block, whose caller and service are not checked.

@@ -150,7 +150,7 @@ func TestAnOperatorBlocksACallerAndAReloadLosesNothing(t *testing.T) {
 	if _, err := r.reload(); err != nil {
 		t.Fatal(err)
 	}
-	if _, answer, body := ask("GET", ""); len(answer.Blocks) != 2 || answer.Blocks[0].Caller != "mallory" || answer.Blocks[1].Caller != "batch" || answer.Blocks[1].Origin != api.BlockOfFile {
+	if _, answer, body := ask("GET", ""); len(answer.Blocks) != 2 || answer.Blocks[0].Caller != "mallory" || answer.Blocks[1].Caller != "batch" || answer.Blocks[1].Origin != "file" {
 		t.Errorf("after a reload: %s", body)
 	}
 	if status, _, body := ask("POST", `{"operation":"remove","caller":"mallory","service":"*"}`); status != http.StatusOK {

@@ -157,6 +157,20 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 			t.Errorf("row %d: %d pass by %s from %s, and then the policy is %s; want %d and %s", i, n, c.via.id, c.from, policy, c.want, c.policy)
 		}
 	}
+	for r, share := range map[*runningRelay]float64{relay: 1, gate: 0} {
+		want := []api.RateLimit{
+			{Of: "caller", Subject: "*", Burst: 2}, {Of: "caller", Subject: "batch", Burst: 5}, {Of: "service", Burst: 20},
+			{Of: "route", Subject: "{path-prefix: /export, service: echo, rate: 1/h, burst: 1}", Burst: 1},
+		}
+		var x api.Explanation
+		r.api(t, "/api/v1/services/echo/explain", &x)
+		for i := range min(len(x.RateLimits), len(want)) {
+			want[i].Rate, want[i].Share, want[i].PerSecond, want[i].Refused = "1/h", share, share/3600, x.RateLimits[i].Refused
+		}
+		if !slices.Equal(x.RateLimits, want) {
+			t.Errorf("%s explains %+v, want %+v", r.id, x.RateLimits, want)
+		}
+	}
 	if got := logtest.Series(t, gate.cfg.Registry, "ringway_relay_rate_limited_requests_total")["caller"]; got != 0 {
 		t.Errorf("the gate has refused %v requests, and knows no share", got)
 	}

@@ -284,7 +284,11 @@ func (r *Relay) load() check.Facts {
 
 // traffic returns the counters of a service and its evicted workers.
 func (r *Relay) traffic(s *routing.Service) api.ServiceTraffic {
-	t := r.Metrics.Traffic(s)
+	all, forwarded, latency := r.Metrics.Traffic(s)
+	t := api.ServiceTraffic{Service: s.Name, Counts: api.Counts(all), Forwarded: api.Counts(forwarded)}
+	for _, b := range latency {
+		t.Latency = append(t.Latency, api.LatencyBucket{UpToMs: b.GetUpperBound() * 1000, Requests: b.GetCumulativeCount()})
+	}
 	route := s.Route()
 	t.Workers = len(route.Endpoints)
 	if !route.Affine() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -29,10 +28,27 @@ type BlockList struct {
 // blocks are by caller and service; those of commands come first, because both may end.
 type blocks map[[2]string][]*heldBlock
 
+// BlockOrigin is where a block comes from.
+type BlockOrigin string
+
+// The origins of a block.
+const (
+	BlockOfFile    BlockOrigin = "file"
+	BlockOfCommand BlockOrigin = "command"
+)
+
+// BlockState is a block in effect.
+type BlockState struct {
+	Block
+	Origin BlockOrigin
+	// Refused counts the requests that the block has refused.
+	Refused uint64
+}
+
 // heldBlock is a Block with what it has refused.
 type heldBlock struct {
 	Block
-	origin  api.BlockOrigin
+	origin  BlockOrigin
 	refused *atomic.Uint64 // also of the block that this one replaces
 }
 
@@ -53,15 +69,15 @@ func (l *BlockList) setFile(list []Block) {
 	before := l.file
 	l.file = make(map[[2]string]*heldBlock, len(list))
 	for _, b := range list {
-		l.file[b.at()] = b.hold(api.BlockOfFile, before)
+		l.file[b.at()] = b.hold(BlockOfFile, before)
 	}
 	l.publish()
 }
 
 // Add adds a block, or replaces that of the same caller and service, and returns it.
-func (l *BlockList) Add(b Block, now time.Time) (api.Block, error) {
+func (l *BlockList) Add(b Block, now time.Time) (BlockState, error) {
 	if err := b.check(); err != nil {
-		return api.Block{}, err
+		return BlockState{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,29 +87,29 @@ func (l *BlockList) Add(b Block, now time.Time) (api.Block, error) {
 		}
 	}
 	if l.commands[b.at()] == nil && len(l.commands) >= maxBlocks {
-		return api.Block{}, fmt.Errorf("%d blocks of commands are in effect, and no more are compared: remove some, or refuse a network in a firewall", maxBlocks)
+		return BlockState{}, fmt.Errorf("%d blocks of commands are in effect, and no more are compared: remove some, or refuse a network in a firewall", maxBlocks)
 	}
-	held := b.hold(api.BlockOfCommand, l.commands)
+	held := b.hold(BlockOfCommand, l.commands)
 	l.commands[b.at()] = held
 	l.publish()
-	return held.describe(), nil
+	return held.state(), nil
 }
 
 // Remove removes a block that was added, and returns it.
-func (l *BlockList) Remove(caller, service string) (api.Block, error) {
+func (l *BlockList) Remove(caller, service string) (BlockState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := [2]string{caller, service}
 	held := l.commands[at]
 	switch {
 	case held == nil && l.file[at] != nil:
-		return api.Block{}, fmt.Errorf("%w: the file of this relay has the block of caller %.80q and service %.80q: take it out there, and reload", ErrNoBlock, caller, service)
+		return BlockState{}, fmt.Errorf("%w: the file of this relay has the block of caller %.80q and service %.80q: take it out there, and reload", ErrNoBlock, caller, service)
 	case held == nil:
-		return api.Block{}, fmt.Errorf("%w: caller %.80q, service %.80q", ErrNoBlock, caller, service)
+		return BlockState{}, fmt.Errorf("%w: caller %.80q, service %.80q", ErrNoBlock, caller, service)
 	}
 	delete(l.commands, at)
 	l.publish()
-	return held.describe(), nil
+	return held.state(), nil
 }
 
 // publish makes requests be compared with the blocks that there are now. The lock is held.
@@ -112,16 +128,15 @@ func (l *BlockList) publish() {
 }
 
 // List returns the blocks that are in effect.
-func (l *BlockList) List(now time.Time) []api.Block {
-	list := []api.Block{}
+func (l *BlockList) List(now time.Time) (list []BlockState) {
 	for _, of := range l.of() {
 		for _, one := range of {
 			if one.holds(now) {
-				list = append(list, one.describe())
+				list = append(list, one.state())
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b api.Block) int {
+	slices.SortFunc(list, func(a, b BlockState) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.Origin, b.Origin))
 	})
 	return list
@@ -140,7 +155,7 @@ func (l *BlockList) of() blocks {
 func (b Block) at() [2]string { return [2]string{b.Caller, b.Service} }
 
 // hold returns the block with the count of the one that it replaces.
-func (b Block) hold(origin api.BlockOrigin, before map[[2]string]*heldBlock) *heldBlock {
+func (b Block) hold(origin BlockOrigin, before map[[2]string]*heldBlock) *heldBlock {
 	held := &heldBlock{Block: b, origin: origin, refused: new(atomic.Uint64)}
 	if one := before[b.at()]; one != nil {
 		held.refused = one.refused
@@ -151,9 +166,7 @@ func (b Block) hold(origin api.BlockOrigin, before map[[2]string]*heldBlock) *he
 // holds reports whether the block has not ended.
 func (b *heldBlock) holds(now time.Time) bool { return b.Until.IsZero() || now.Before(b.Until) }
 
-func (b *heldBlock) describe() api.Block {
-	return api.Block{Caller: b.Caller, Service: b.Service, Until: b.Until, Reason: b.Reason, Origin: b.origin, Refused: b.refused.Load()}
-}
+func (b *heldBlock) state() BlockState { return BlockState{b.Block, b.origin, b.refused.Load()} }
 
 // find returns the block of a request that arrives now, nil if there is none.
 func (b blocks) find(caller, service string, now time.Time) *heldBlock {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -75,9 +74,9 @@ func TestABlockEndsWithItsTimeAndThatOfTheFileBehindItStays(t *testing.T) {
 		add("192.0.2.2", 2*time.Minute) // again: the time begins again, and the count goes on
 		h = blocking(t, by, file[1])    // a reload
 		refused(false, true, true, false)
-		want := []api.Block{
-			{Caller: "192.0.2.2", Service: "*", Until: begin.Add(3 * time.Minute), Origin: api.BlockOfCommand, Refused: 2},
-			{Caller: "192.0.2.3", Service: "echo", Origin: api.BlockOfFile, Refused: 5},
+		want := []BlockState{
+			{Block{Caller: "192.0.2.2", Service: "*", Until: begin.Add(3 * time.Minute)}, BlockOfCommand, 2},
+			{Block{Caller: "192.0.2.3", Service: "echo"}, BlockOfFile, 5},
 		}
 		if got := by.List(time.Now()); !slices.Equal(got, want) {
 			t.Errorf("in effect are %+v, want %+v", got, want)
@@ -100,7 +99,7 @@ func TestBlocksOfCommandsAreBoundedAndThoseThatHaveEndedAreForgotten(t *testing.
 	by.commands = make(map[[2]string]*heldBlock, maxBlocks)
 	for i := range maxBlocks {
 		b := Block{Caller: fmt.Sprint("caller ", i), Service: "*", Until: now.Add(time.Minute)}
-		by.commands[b.at()] = b.hold(api.BlockOfCommand, nil)
+		by.commands[b.at()] = b.hold(BlockOfCommand, nil)
 	}
 	one := Block{Caller: "one more", Service: "*", Until: now.Add(time.Hour)}
 	if _, err := by.Add(one, now); err == nil || !strings.Contains(err.Error(), "10000 blocks of commands are in effect") {

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -169,41 +168,47 @@ func (m *Metrics) Requests(service *routing.Service) uint64 {
 	return sum
 }
 
-// Traffic returns the counters of a service, on all handlers that share m. Refused requests
+// Counts are the requests of a service since it appeared, and those that run now.
+type Counts struct {
+	// Requests counts those that ended, Errors those of them that failed.
+	Requests, Errors uint64
+	// InFlight counts those that run, Sessions the TCP sessions among them.
+	InFlight, Sessions int64
+}
+
+// Traffic returns the counters of a service, on all handlers that share m: all, those of them that
+// another relay forwarded, and the buckets of the time until an answer began. Refused requests
 // count as requests and errors.
-func (m *Metrics) Traffic(service *routing.Service) api.ServiceTraffic {
-	t := api.ServiceTraffic{Service: service.Name}
+func (m *Metrics) Traffic(service *routing.Service) (all, forwarded Counts, latency []*dto.Bucket) {
 	// The forwarded ones first: a request that begins or ends meanwhile must not make a part
 	// greater than the whole.
-	t.Forwarded.InFlight = service.Forwarded.Load()
-	t.InFlight = service.InFlight.Load()
+	forwarded.InFlight = service.Forwarded.Load()
+	all.InFlight = service.InFlight.Load()
 	known, ok := m.services.Load(service)
 	if !ok {
-		return t
+		return all, forwarded, nil
 	}
 	s := known.(*ServiceMetrics)
-	t.Forwarded.Errors = s.forwarded.errors.Load()
-	t.Forwarded.Requests = s.forwarded.requests.Load()
+	forwarded.Errors = s.forwarded.errors.Load()
+	forwarded.Requests = s.forwarded.requests.Load()
 	refused := s.refused.Load()
-	t.Errors, t.Requests = refused, refused
+	all.Errors, all.Requests = refused, refused
 	for o, c := range s.byOutcome {
 		n := counted(c)
-		t.Requests += n
+		all.Requests += n
 		if outcome(o).failed() {
-			t.Errors += n
+			all.Errors += n
 		}
 	}
-	for _, b := range read(s.duration.(prometheus.Metric)).GetHistogram().GetBucket() {
-		t.Latency = append(t.Latency, api.LatencyBucket{UpToMs: b.GetUpperBound() * 1000, Requests: b.GetCumulativeCount()})
-	}
+	latency = read(s.duration.(prometheus.Metric)).GetHistogram().GetBucket()
 	m.making.Lock()
 	sessions := s.sessions
 	m.making.Unlock()
 	if sessions != nil {
-		t.Forwarded.Sessions = sessions.forwarded.Load()
-		t.Sessions = sessions.open.Load()
+		forwarded.Sessions = sessions.forwarded.Load()
+		all.Sessions = sessions.open.Load()
 	}
-	return t
+	return all, forwarded, latency
 }
 
 // failed reports whether operators count the outcome as an error.
