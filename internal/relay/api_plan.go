@@ -325,10 +325,32 @@ func (r *Relay) routeOf(s *routing.Service, key string) api.Route {
 	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s)}
 	if route.Affine() {
 		d := s.Explain(key, selection.Instant(time.Since(r.Epoch())))
-		a.Decision = &d
+		a.Decision = describeDecision(&d)
 	} else {
 		a.Relays = routeRelays(s)
 		a.Next, a.NextReason = nextRelay(s, key, a.Relays)
+	}
+	return a
+}
+
+// describeDecision returns nil for no decision.
+func describeDecision(d *routing.Decision) *api.Decision {
+	if d == nil {
+		return nil
+	}
+	a := &api.Decision{
+		Strategy: d.Strategy, Origin: string(d.Origin), Key: d.Key, Winner: d.Winner, Reason: d.Reason, Measure: d.Measure,
+		Candidates: []api.Candidate{}, Range: d.Range,
+	}
+	for _, c := range d.Candidates {
+		of := api.Candidate{Node: c.Node, ID: c.ID, Address: c.Address, Score: c.Score, Note: c.Note}
+		if p := c.Parts; p != nil {
+			of.Parts = &api.ScoreParts{LatencyMs: milliseconds(p.Latency), Queue: p.Queue, Headroom: p.Headroom, Success: p.Success, Ramp: p.Ramp}
+		}
+		a.Candidates = append(a.Candidates, of)
+	}
+	if c := d.Canary; c != nil {
+		a.Canary = &api.Canary{Version: c.Version, Share: c.Share, Workers: c.Workers, Place: c.Place, Chosen: c.Chosen}
 	}
 	return a
 }

@@ -6,7 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
@@ -71,7 +73,18 @@ func (r *Relay) explainRequest(w http.ResponseWriter, req *http.Request) {
 		process.WriteError(w, http.StatusNotFound, fmt.Sprintf("request %.130q is not among those that this relay remembers: it was not in the sample, had no endpoint to choose, was not here, or is older than the newest %d", req.PathValue("id"), r.cfg.Explanations))
 		return
 	}
-	process.WriteJSON(w, http.StatusOK, x)
+	process.WriteJSON(w, http.StatusOK, describeExplained(x))
+}
+
+func describeExplained(x *ingress.Explained) api.ExplainedRequest {
+	a := api.ExplainedRequest{
+		ID: x.ID, Relay: x.Relay, Service: x.Service, Time: x.Time, DurationMs: milliseconds(x.Total),
+		Status: x.Status, Outcome: x.Outcome, Code: x.Code, Attempts: []api.ExplainedAttempt{},
+	}
+	for i, one := range x.Attempts {
+		a.Attempts = append(a.Attempts, api.ExplainedAttempt{Endpoint: one.Endpoint, ChosenBy: one.Chosen, Status: one.Status, Failure: one.Failure, Decision: describeDecision(x.Decisions[i])})
+	}
+	return a
 }
 
 const (

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/ring"
@@ -284,9 +283,20 @@ func (c *canaryRoute) load(s *Service, t *Target) float64 {
 	return (float64(s.Endpoints.InFlight(t.ID).Count()) + 0.5) / c.weights[t.ID]
 }
 
+// CanaryDecision is the part of a canary in a Decision.
+type CanaryDecision struct {
+	Canary
+	Workers int
+	// Place is that of the key between 0 and 1; keys below Share belong to the canary. 0 without a
+	// key: then chance decides.
+	Place float64
+	// Chosen reports whether the request belongs to the canary.
+	Chosen bool
+}
+
 // explain adds the canary's part of a decision: for a request to it the whole decision.
-func (c *canaryRoute) explain(s *Service, key string, own canaryGroup, d api.Decision) api.Decision {
-	d.Canary = &api.Canary{Version: c.Version, Share: c.Share, Workers: len(c.targets), Chosen: own == groupCanary}
+func (c *canaryRoute) explain(s *Service, key string, own canaryGroup, d Decision) Decision {
+	d.Canary = &CanaryDecision{Canary: c.Canary, Workers: len(c.targets), Chosen: own == groupCanary}
 	why := "drawn for this request"
 	if key != "" {
 		d.Canary.Place = c.place(key)
@@ -301,20 +311,20 @@ func (c *canaryRoute) explain(s *Service, key string, own canaryGroup, d api.Dec
 }
 
 // decision describes the pick of a worker of the canary, winner.
-func (c *canaryRoute) decision(s *Service, key string, winner *Target) api.Decision {
+func (c *canaryRoute) decision(s *Service, key string, winner *Target) Decision {
 	choice := s.Choice()
-	d := api.Decision{Strategy: choice.Spec.String(), Origin: string(choice.Origin), Candidates: []api.Candidate{}, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
+	d := Decision{Strategy: choice.Spec.String(), Origin: choice.Origin, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
 	if key != "" && choice.UsesKey() {
 		d.Key, d.Measure, d.Reason = key, "requests in flight for the weight", "the key's worker among those of the canary"
 	}
 	for _, t := range c.targets {
-		d.Candidates = append(d.Candidates, api.Candidate{Node: t.Node, ID: t.ID, Address: t.Address, Score: c.load(s, t)})
+		d.Candidates = append(d.Candidates, Candidate{Node: t.Node, ID: t.ID, Address: t.Address, Score: c.load(s, t)})
 	}
 	return d
 }
 
 // explained is Explain for a service with a canary.
-func (c *canaryRoute) explained(s *Service, key string, now selection.Instant) api.Decision {
+func (c *canaryRoute) explained(s *Service, key string, now selection.Instant) Decision {
 	var tried Tried
 	own := c.group(key, &tried)
 	if own == groupCanary {
@@ -326,7 +336,7 @@ func (c *canaryRoute) explained(s *Service, key string, now selection.Instant) a
 }
 
 // pickExplained is PickExplained for a service with a canary.
-func (c *canaryRoute) pickExplained(s *Service, key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], api.Decision, error) {
+func (c *canaryRoute) pickExplained(s *Service, key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], Decision, error) {
 	own := c.group(key, tried)
 	if own == groupCanary {
 		if p, ok := c.take(s, key, now, tried); ok {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
@@ -142,16 +141,44 @@ func sampled(now selection.Instant) bool { return uint64(now)*0x9e3779b97f4a7c15
 
 const noteFull = "full"
 
+// Decision describes how a request gets its endpoint.
+type Decision struct {
+	// Strategy and Origin are those of the Choice.
+	Strategy string
+	Origin   Origin
+	// Key is the request's key, if the strategy uses it.
+	Key string
+	// Winner is the node that gets the request, empty if none does. Reason is why.
+	Winner, Reason string
+	// Measure describes the candidates' scores.
+	Measure string
+	// Candidates are the endpoints that were compared; Range is how many there are.
+	Candidates []Candidate
+	Range      int
+	// Canary is nil if the service has none.
+	Canary *CanaryDecision
+}
+
+// Candidate is an endpoint that was compared.
+type Candidate struct {
+	Node, ID, Address string
+	Score             float64
+	// Parts has the factors of a score of the balancer, otherwise it is nil.
+	Parts *selection.Candidate
+	// Note is the remark about the candidate, such as its eviction.
+	Note string
+}
+
 // Explain describes how a pick for a request with the key would go now. If the strategy is
 // random, Explain draws separately. Nothing is begun, counted or learnt.
-func (s *Service) Explain(key string, now selection.Instant) api.Decision {
+func (s *Service) Explain(key string, now selection.Instant) Decision {
 	if canary := s.Route().canary; canary != nil {
 		return canary.explained(s, key, now)
 	}
 	return s.explain(key, now)
 }
 
-func (s *Service) explain(key string, now selection.Instant) api.Decision {
+func (s *Service) explain(key string, now selection.Instant) Decision {
 	c := s.Choice()
 	if c.strategy == nil {
 		d, err := s.Endpoints.Explain(now, nil)
@@ -172,14 +199,14 @@ func (s *Service) explain(key string, now selection.Instant) api.Decision {
 }
 
 // PickExplained is Pick with an explanation. It allocates, so it is only for debugging.
-func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], api.Decision, error) {
+func (s *Service) PickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], Decision, error) {
 	if canary := s.Route().canary; canary != nil {
 		return canary.pickExplained(s, key, now, tried)
 	}
 	return s.pickExplained(key, now, tried)
 }
 
-func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], api.Decision, error) {
+func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], Decision, error) {
 	c := s.Choice()
 	if c.strategy == nil {
 		var d selection.Decision
@@ -205,9 +232,9 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 }
 
 // strategyDecision converts a strategy's decision into a Decision. stats are those before the pick.
-func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selection.EndpointStats) api.Decision {
+func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selection.EndpointStats) Decision {
 	targets := s.Route().Range
-	of := api.Decision{Strategy: d.Strategy, Origin: string(c.Origin), Reason: d.Rule, Measure: d.Measure, Candidates: []api.Candidate{}, Range: len(targets)}
+	of := Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Range: len(targets)}
 	if c.UsesKey() {
 		if of.Key = d.Key; of.Key == "" {
 			of.Reason = "the request has no key: it may go anywhere; " + d.Rule
@@ -229,16 +256,16 @@ func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selec
 		default:
 			each.Note = "evicted for its failures"
 		}
-		of.Candidates = append(of.Candidates, api.Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
+		of.Candidates = append(of.Candidates, Candidate{Node: each.Node, ID: each.ID, Address: addressOf(targets, each.ID), Score: each.Score, Note: each.Note})
 	}
 	return of
 }
 
 // balancerDecision converts a decision of the balancer.
-func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) api.Decision {
+func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) Decision {
 	targets := s.Route().Range
-	of := api.Decision{
-		Strategy: c.Spec.String(), Origin: string(c.Origin), Reason: d.Reason, Range: d.Range, Candidates: []api.Candidate{},
+	of := Decision{
+		Strategy: c.Spec.String(), Origin: c.Origin, Reason: d.Reason, Range: d.Range,
 		Measure: "expected cost in ms: latency · (queue + headroom + 1) / success² / ramp; the lowest wins",
 	}
 	add := func(each selection.Candidate, note string) {
@@ -250,9 +277,9 @@ func (s *Service) balancerDecision(c *Choice, d selection.Decision, err error) a
 		if i >= 0 {
 			node, address = targets[i].Node, targets[i].Address
 		}
-		of.Candidates = append(of.Candidates, api.Candidate{
+		of.Candidates = append(of.Candidates, Candidate{
 			Node: node, ID: each.ID, Address: address, Score: each.Score / float64(time.Millisecond), Note: note,
-			Parts: &api.ScoreParts{LatencyMs: float64(each.Latency) / float64(time.Millisecond), Queue: each.Queue, Headroom: each.Headroom, Success: each.Success, Ramp: each.Ramp},
+			Parts: &each,
 		})
 	}
 	for i, pair := range d.Pairs {

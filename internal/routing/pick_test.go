@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
@@ -475,7 +474,7 @@ func TestADecisionReportsWhatThePickDoes(t *testing.T) {
 
 	p.choose("p2c", nil)
 	d = p.Explain("", p.now)
-	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.LatencyMs <= 0 || d.Origin != routing.FromDefault {
+	if d.Winner == "" || len(d.Candidates) < 2 || d.Candidates[0].Parts == nil || d.Candidates[0].Parts.Latency <= 0 || d.Origin != routing.FromDefault {
 		t.Errorf("%+v", d)
 	}
 	ticket, d, err = p.PickExplained("", p.now, &routing.Tried{})

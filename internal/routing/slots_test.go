@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
@@ -114,7 +113,7 @@ func TestARequestReportsThatWorkersAreFull(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	p.choose("p2c", nil)
-	if d := p.Explain("", p.now); d.Winner != "w02" || !slices.ContainsFunc(d.Candidates, func(c api.Candidate) bool { return c.Node == "w01" && c.Note == "pair 1, full" }) {
+	if d := p.Explain("", p.now); d.Winner != "w02" || !slices.ContainsFunc(d.Candidates, func(c routing.Candidate) bool { return c.Node == "w01" && c.Note == "pair 1, full" }) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
@@ -118,7 +117,7 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	measured := func() bool {
 		s, ok := r.Service("echo")
 		return ok && len(s.Route().Range) == 2 && s.Explain("", 0).Winner != "" &&
-			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c api.Candidate) bool { return c.Score == 0 })
+			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c routing.Candidate) bool { return c.Score == 0 })
 	}
 	await(t, "both are measured", measured)
 	if got := r.choiceOf(); got != "closest;expiry=1s setting" {

@@ -6,20 +6,32 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/requestlog"
+	"github.com/ringway/ringway/internal/routing"
 )
 
 // maxExplained bounds the candidates that are remembered of one decision: a strategy may
 // compare all endpoints of a range.
 const maxExplained = 16
 
+// Explained is a request that has ended, with how its endpoints were chosen.
+type Explained struct {
+	// Record has of the request ID, Relay, Service, Time, Total, Status, Outcome and Code, and of each
+	// attempt Endpoint, Chosen, Status and Failure. If no endpoint could be chosen, the last attempt
+	// is empty.
+	requestlog.Record
+	// Decisions are those of the attempts, with at most maxExplained candidates each. One is nil for
+	// a relay, which takes its turn in the pool.
+	Decisions []*routing.Decision
+}
+
 // Explanations remember how the endpoints of the newest sampled requests were chosen. The
 // methods are safe for concurrent use; those of a nil value do nothing.
 type Explanations struct {
 	mu   sync.Mutex
-	ring []*api.ExplainedRequest // nil entries are not used yet
+	ring []*Explained // nil entries are not used yet
 	next int
-	byID map[string]*api.ExplainedRequest
+	byID map[string]*Explained
 }
 
 // NewExplanations returns Explanations of this many requests, nil for none.
@@ -27,12 +39,12 @@ func NewExplanations(requests int) *Explanations {
 	if requests <= 0 {
 		return nil
 	}
-	return &Explanations{ring: make([]*api.ExplainedRequest, requests), byID: map[string]*api.ExplainedRequest{}}
+	return &Explanations{ring: make([]*Explained, requests), byID: map[string]*Explained{}}
 }
 
 // Of returns the explanation of the request with the ID, which must not be changed. Of
 // several requests with one ID it is the newest.
-func (e *Explanations) Of(id string) (*api.ExplainedRequest, bool) {
+func (e *Explanations) Of(id string) (*Explained, bool) {
 	if e == nil {
 		return nil, false
 	}
@@ -43,7 +55,7 @@ func (e *Explanations) Of(id string) (*api.ExplainedRequest, bool) {
 }
 
 // add remembers x in place of the oldest explanation.
-func (e *Explanations) add(x *api.ExplainedRequest) {
+func (e *Explanations) add(x *Explained) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if old := e.ring[e.next]; old != nil && e.byID[old.ID] == old {
@@ -59,7 +71,7 @@ func (rec *record) explaining() bool {
 }
 
 // explain keeps how the endpoint of the next attempt was chosen, or why none was.
-func (rec *record) explain(d *api.Decision) {
+func (rec *record) explain(d *routing.Decision) {
 	if rec.explaining() {
 		rec.decision = d
 	}
@@ -67,7 +79,7 @@ func (rec *record) explain(d *api.Decision) {
 
 // explainRefusal keeps why no endpoint is chosen.
 func (rec *record) explainRefusal(reason string) {
-	rec.explain(&api.Decision{Reason: reason, Candidates: []api.Candidate{}})
+	rec.explain(&routing.Decision{Reason: reason})
 }
 
 // decided adds the decision of the attempt that begins.
@@ -85,22 +97,26 @@ func (rec *record) remember() {
 	if !rec.explaining() || len(rec.decisions) == 0 && rec.decision == nil {
 		return
 	}
-	x := &api.ExplainedRequest{
+	x := &Explained{Record: requestlog.Record{
 		ID: strings.Clone(rec.ID), Relay: rec.handler.cfg.Self, Service: strings.Clone(rec.Service), Time: time.Now().Add(-rec.Total).UTC(),
-		Status: rec.Status, Outcome: rec.Outcome, Code: rec.Code, DurationMs: float64(rec.Total) / float64(time.Millisecond), Attempts: []api.ExplainedAttempt{},
-	}
+		Status: rec.Status, Outcome: rec.Outcome, Code: rec.Code, Total: rec.Total,
+	}}
 	for i, d := range rec.decisions {
 		a := &rec.Attempts[i]
-		x.Attempts = append(x.Attempts, api.ExplainedAttempt{Endpoint: a.Endpoint, ChosenBy: a.Chosen, Status: a.Status, Failure: a.Failure, Decision: bounded(d)})
+		x.add(requestlog.Attempt{Endpoint: a.Endpoint, Chosen: a.Chosen, Status: a.Status, Failure: a.Failure}, d)
 	}
 	if rec.decision != nil { // no endpoint could be chosen
-		x.Attempts = append(x.Attempts, api.ExplainedAttempt{Decision: bounded(rec.decision)})
+		x.add(requestlog.Attempt{}, rec.decision)
 	}
 	rec.handler.cfg.Explanations.add(x)
 }
 
+func (x *Explained) add(a requestlog.Attempt, d *routing.Decision) {
+	x.Attempts, x.Decisions = append(x.Attempts, a), append(x.Decisions, bounded(d))
+}
+
 // bounded returns the decision with at most maxExplained candidates, the winner among them.
-func bounded(d *api.Decision) *api.Decision {
+func bounded(d *routing.Decision) *routing.Decision {
 	if d == nil {
 		return nil
 	}
@@ -108,7 +124,7 @@ func bounded(d *api.Decision) *api.Decision {
 	own.Key = strings.Clone(d.Key)
 	if len(d.Candidates) > maxExplained {
 		own.Candidates = slices.Clone(d.Candidates[:maxExplained])
-		won := func(c api.Candidate) bool { return c.Node == d.Winner }
+		won := func(c routing.Candidate) bool { return c.Node == d.Winner }
 		if i := slices.IndexFunc(d.Candidates, won); i >= maxExplained {
 			own.Candidates[maxExplained-1] = d.Candidates[i]
 		}

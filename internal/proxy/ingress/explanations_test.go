@@ -22,12 +22,12 @@ func TestTheChoicesOfASampledRequestAreRememberedWithTheirReasons(t *testing.T) 
 	if !ok || e.Relay != "r1" || e.Service != "echo" || e.Status != 200 || e.Outcome != "2xx" || len(e.Attempts) != 2 {
 		t.Fatalf("%+v", e)
 	}
-	first, second := e.Attempts[0], e.Attempts[1]
-	if first.Endpoint != "w1" || first.Failure != "dial" || first.ChosenBy != "ordered" || first.Decision.Winner != "w1" || len(first.Decision.Candidates) != 3 || first.Decision.Reason == "" {
-		t.Errorf("%+v, %+v", first, first.Decision)
+	first, second, why := e.Attempts[0], e.Attempts[1], e.Decisions
+	if first.Endpoint != "w1" || first.Failure != "dial" || first.Chosen != "ordered" || why[0].Winner != "w1" || len(why[0].Candidates) != 3 || why[0].Reason == "" {
+		t.Errorf("%+v, %+v", first, why[0])
 	}
-	if second.Endpoint != "w2" || second.Status != 200 || second.Decision.Winner != "w2" {
-		t.Errorf("%+v, %+v", second, second.Decision)
+	if second.Endpoint != "w2" || second.Status != 200 || why[1].Winner != "w2" {
+		t.Errorf("%+v, %+v", second, why[1])
 	}
 }
 
@@ -41,7 +41,7 @@ func TestARequestWithoutAnEndpointIsExplainedAndOneOutsideOfTheSampleIsNot(t *te
 		if ok != want {
 			t.Fatalf("a sample of %v: remembered: %v", sample, ok)
 		}
-		if ok && (e.Code != "no_endpoint" || len(e.Attempts) != 1 || e.Attempts[0].Endpoint != "" || e.Attempts[0].Decision.Winner != "") {
+		if ok && (e.Code != "no_endpoint" || len(e.Attempts) != 1 || e.Attempts[0].Endpoint != "" || e.Decisions[0].Winner != "") {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -68,8 +68,8 @@ func TestOnlyTheNewestRequestsAndAFewCandidatesAreRemembered(t *testing.T) {
 		if ok != (i >= remembered+1) {
 			t.Errorf("request %d is remembered: %v", i, ok)
 		}
-		if ok && (len(e.Attempts[0].Decision.Candidates) != 16 || e.Attempts[0].Decision.Range != workers) {
-			t.Errorf("%d candidates of %d", len(e.Attempts[0].Decision.Candidates), e.Attempts[0].Decision.Range)
+		if ok && (len(e.Decisions[0].Candidates) != 16 || e.Decisions[0].Range != workers) {
+			t.Errorf("%d candidates of %d", len(e.Decisions[0].Candidates), e.Decisions[0].Range)
 		}
 	}
 	if none := ingress.NewExplanations(0); none != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -215,21 +214,21 @@ func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 		return
 	}
 	choice := t.service.Choice()
-	decision := api.Decision{
-		Strategy: choice.Spec.String(), Origin: string(choice.Origin), Winner: pick.Value().Node,
-		Reason: "the session cookie of the request names it", Candidates: []api.Candidate{}, Range: len(t.route.Range),
+	decision := routing.Decision{
+		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
+		Reason: "the session cookie of the request names it", Range: len(t.route.Range),
 	}
 	t.explain(&decision)
 }
 
-func (t *try) explain(decision *api.Decision) {
+func (t *try) explain(decision *routing.Decision) {
 	t.observer.explain(decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}
 }
 
-func (t *try) logDecision(decision *api.Decision) {
+func (t *try) logDecision(decision *routing.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
 		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
@@ -244,7 +243,7 @@ func (t *try) logRelay() {
 }
 
 // candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
-func candidatesText(candidates []api.Candidate) string {
+func candidatesText(candidates []routing.Candidate) string {
 	var b strings.Builder
 	for i, c := range candidates {
 		if i > 0 {
@@ -252,7 +251,7 @@ func candidatesText(candidates []api.Candidate) string {
 		}
 		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
 		if p := c.Parts; p != nil {
-			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, headroom %.3g, success %.3g, ramp %.3g)", p.LatencyMs, p.Queue, p.Headroom, p.Success, p.Ramp)
+			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, headroom %.3g, success %.3g, ramp %.3g)", float64(p.Latency)/float64(time.Millisecond), p.Queue, p.Headroom, p.Success, p.Ramp)
 		}
 		if c.Note != "" {
 			b.WriteString(" " + c.Note)

@@ -4,10 +4,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
@@ -24,8 +24,8 @@ type observer struct {
 	record  *record           // nil if the request has no record
 	waiting *overload.Limiter // that of the service; nil unless it counts the request among those that wait
 
-	decision *api.Decision // how the endpoint of the next attempt was chosen; nil unless it is explained
-	traced   TracedEnd     // how the request has ended
+	decision *routing.Decision // how the endpoint of the next attempt was chosen; nil unless it is explained
+	traced   TracedEnd         // how the request has ended
 
 	ticket         circuit.Ticket // of the caller's circuit
 	circuitOutcome selection.Outcome
@@ -164,7 +164,7 @@ func (o *observer) explaining() bool {
 }
 
 // explain adds how the endpoint of the next attempt was chosen.
-func (o *observer) explain(decision *api.Decision) {
+func (o *observer) explain(decision *routing.Decision) {
 	o.decision = decision
 	o.record.explain(decision)
 }

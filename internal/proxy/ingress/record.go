@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/routing"
@@ -41,8 +40,8 @@ type record struct {
 
 	// decision is how the next endpoint was chosen, decisions are those of the attempts. Both
 	// are nil unless the choices are remembered.
-	decision  *api.Decision
-	decisions []*api.Decision
+	decision  *routing.Decision
+	decisions []*routing.Decision
 }
 
 var records = sync.Pool{New: func() any { return new(record) }}

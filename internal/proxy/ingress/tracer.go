@@ -3,7 +3,7 @@ package ingress
 import (
 	"net/http"
 
-	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -41,8 +41,8 @@ type Trace interface {
 // TracedAttempt is what a span shows of an attempt.
 type TracedAttempt struct {
 	Node, Address string
-	Forwarded     bool          // to another relay
-	Decision      *api.Decision // how the endpoint was chosen; nil unless it is explained
+	Forwarded     bool              // to another relay
+	Decision      *routing.Decision // how the endpoint was chosen; nil unless it is explained
 }
 
 // TracedEnd is what a span shows of the end of a request.

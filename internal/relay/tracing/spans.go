@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -98,7 +98,7 @@ func (s *spans) Attempt(a ingress.TracedAttempt) {
 }
 
 // candidateTexts returns the candidates with their scores, as many as a span holds.
-func candidateTexts(candidates []api.Candidate) []string {
+func candidateTexts(candidates []routing.Candidate) []string {
 	texts := make([]string, 0, min(len(candidates), maxSpanCandidates))
 	for _, c := range candidates[:min(len(candidates), maxSpanCandidates)] {
 		text := c.Node + " " + strconv.FormatFloat(c.Score, 'g', 4, 64)
