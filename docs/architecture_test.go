@@ -132,14 +132,16 @@ func TestPackagesImportOnlyTheirFloorAndLowerOnes(t *testing.T) {
 	}
 }
 
-// private are folders whose packages only their own process and its command may import. Each is
-// a prefix of an import path.
+// private are folders whose packages only their own process and its command may import, and
+// internal/api, which only packages that write or read answers of the admin API may. Each is a
+// prefix of an import path.
 var private = map[string][]string{
+	"internal/api":     {"internal/relay", "internal/worker", "internal/process", "internal/statuspage", "internal/command", "internal/demo"},
 	"internal/relay/":  {"internal/relay", "internal/command", "internal/e2e"},
 	"internal/worker/": {"internal/worker", "internal/command", "internal/e2e"},
 }
 
-func TestPackagesInsideAProcessAreImportedByThatProcessOnly(t *testing.T) {
+func TestPackagesInsideAProcessAndTheAnswersOfTheAdminAPIAreImportedByTheirUsersOnly(t *testing.T) {
 	for dir, imports := range packages(t) {
 		for _, of := range imports {
 			for folder, users := range private {
