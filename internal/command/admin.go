@@ -154,16 +154,16 @@ func (c *adminCall) ask(ctx context.Context, method, path string, body []byte) (
 	return resp, text, nil
 }
 
-// get asks for a document and prints it: by table, or unchanged. With --watch it repeats this
+// get asks for a document and prints it: by show, or unchanged. With --watch it repeats this
 // until interrupted.
-func get[T any](cmd *cobra.Command, c *adminCall, path string, table func(io.Writer, *T, tableStyle) error) error {
+func get[T any](cmd *cobra.Command, c *adminCall, path string, show func(*page, *T)) error {
 	var answer T
-	return c.call(cmd, http.MethodGet, path, nil, &answer, func(w io.Writer, style tableStyle) error { return table(w, &answer, style) })
+	return c.call(cmd, http.MethodGet, path, nil, &answer, func(p *page) { show(p, &answer) })
 }
 
 // getDocument is get for a document that this command makes from answers. fetch may return a
 // document and an error, as for read.
-func getDocument[T any](cmd *cobra.Command, c *adminCall, fetch func(context.Context) (*T, error), table func(io.Writer, *T, tableStyle) error) error {
+func getDocument[T any](cmd *cobra.Command, c *adminCall, fetch func(context.Context) (*T, error), show func(*page, *T)) error {
 	var doc *T
 	return c.read(cmd, func(ctx context.Context) ([]byte, error) {
 		made, err := fetch(ctx)
@@ -176,29 +176,28 @@ func getDocument[T any](cmd *cobra.Command, c *adminCall, fetch func(context.Con
 		}
 		doc = made
 		return text, err
-	}, func(w io.Writer, style tableStyle) error { return table(w, doc, style) })
+	}, func(p *page) { show(p, doc) })
 }
 
 // call is get for any request; it decodes the answer into answer.
-func (c *adminCall) call(cmd *cobra.Command, method, path string, body []byte, answer any, table func(io.Writer, tableStyle) error) error {
-	return c.read(cmd, func(ctx context.Context) ([]byte, error) { return c.fetch(ctx, method, path, body, answer) }, table)
+func (c *adminCall) call(cmd *cobra.Command, method, path string, body []byte, answer any, show func(*page)) error {
+	return c.read(cmd, func(ctx context.Context) ([]byte, error) { return c.fetch(ctx, method, path, body, answer) }, show)
 }
 
 // read prints the result of fetch: a document, an error, or both if the document can be
 // shown and the exit code must report the error.
-func (c *adminCall) read(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer, tableStyle) error) error {
+func (c *adminCall) read(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), show func(*page)) error {
 	if err := errors.Join(c.form.check(), c.watch.check(cmd)); err != nil {
 		return err
 	}
-	styled := func(w io.Writer) error { return table(w, tableStyle{c.wide(), coloured(cmd.OutOrStdout())}) }
 	if c.watch.on {
-		return c.watching(cmd, fetch, styled)
+		return c.watching(cmd, fetch, show)
 	}
 	text, err := fetch(cmd.Context())
 	if text == nil {
 		return err
 	}
-	return errors.Join(c.show(cmd, text, styled), err)
+	return errors.Join(c.show(cmd.OutOrStdout(), text, show), err)
 }
 
 // fetch sends one request and decodes the answer. The text is nil with an error.
@@ -208,20 +207,25 @@ func (c *adminCall) fetch(ctx context.Context, method, path string, body []byte,
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		var failed api.Error
-		switch {
-		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
-			return nil, c.misdirected(resp, text)
-		case resp.StatusCode == http.StatusNotFound:
-			return nil, fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
-		}
-		return nil, errors.New(failed.Error)
+		return nil, c.refused(resp, text)
 	}
 	reflect.ValueOf(answer).Elem().SetZero() // a watch decodes into it again
 	if err := json.Unmarshal(text, answer); err != nil {
 		return nil, c.misdirected(resp, text)
 	}
 	return text, nil
+}
+
+// refused is the error for an answer with another status than 200.
+func (c *adminCall) refused(resp *http.Response, text []byte) error {
+	var failed api.Error
+	switch {
+	case json.Unmarshal(text, &failed) != nil || failed.Error == "":
+		return c.misdirected(resp, text)
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
+	}
+	return errors.New(failed.Error)
 }
 
 // misdirected is the error for an answer that cannot come from an admin API.

@@ -1,11 +1,8 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -79,21 +75,21 @@ func callBlocks(cmd *cobra.Command, call *adminCall, id, method string, body []b
 			err = call.is(id)(answer.Relay)
 		}
 		return text, err
-	}, func(w io.Writer, style tableStyle) error { return blocksTable(w, &answer, style) })
+	}, func(p *page) { blocksTable(p, &answer) })
 }
 
-func blocksTable(out io.Writer, a *api.Blocks, style tableStyle) error {
+func blocksTable(p *page, a *api.Blocks) {
 	if len(a.Blocks) == 0 {
-		_, err := fmt.Fprintf(out, "%s: nothing is blocked\n", process.Printable(a.Relay))
-		return err
+		p.line("%s: nothing is blocked", a.Relay)
+		return
 	}
-	t := newTable(style.colour, "RELAY", "CALLER", "SERVICE", "UNTIL", "ORIGIN", ">REFUSED", "REASON")
+	t := p.table("RELAY", "CALLER", "SERVICE", "UNTIL", "ORIGIN", ">REFUSED", "REASON")
 	for _, b := range a.Blocks {
-		until := "-"
+		until := ""
 		if !b.Until.IsZero() {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		t.add(a.Relay, b.Caller, b.Service, until, b.Origin, strconv.FormatUint(b.Refused, 10), cmp.Or(b.Reason, "-"))
+		t.add(a.Relay, b.Caller, b.Service, until, b.Origin, strconv.FormatUint(b.Refused, 10), b.Reason)
 	}
-	return t.writeTo(out)
+	t.write()
 }

@@ -40,7 +40,7 @@ func CheckCommand() *cobra.Command {
 				err = fmt.Errorf("check: %s", tally(&report))
 			}
 			return text, err
-		}, func(w io.Writer, style tableStyle) error { return checkText(w, &report, style.colour) })
+		}, func(p *page) { checkText(p, &report) })
 	}
 	return c
 }
@@ -54,7 +54,7 @@ const checkLines = 40
 // checkText writes what is wrong first, in the order of the checks, which begin with what
 // explains the others. The checks without a finding follow, as one line if all would not fit
 // a screen.
-func checkText(w io.Writer, r *api.Report, colour bool) error {
+func checkText(p *page, r *api.Report) {
 	var wrong, fine strings.Builder
 	width := 0
 	for _, f := range r.Findings {
@@ -66,7 +66,7 @@ func checkText(w io.Writer, r *api.Report, colour bool) error {
 		if mark.text == "" {
 			mark = cell{"?", styleFair} // from a newer version
 		}
-		if colour {
+		if p.colour {
 			mark.text = string(mark.style) + mark.text + reset
 		}
 		b := &wrong
@@ -83,13 +83,13 @@ func checkText(w io.Writer, r *api.Report, colour bool) error {
 	text := fine.String()
 	if lines := strings.Count(wrong.String()+text, "\n"); lines+2 > checkLines {
 		mark := marks[api.OK].text
-		if colour {
+		if p.colour {
 			mark = string(styleGood) + mark + reset
 		}
 		text = fmt.Sprintf("%s %s\n", mark, process.Printable(strings.Join(names, ", ")))
 	}
-	_, err := fmt.Fprintf(w, "%s%s\n%s: %s\n", wrong.String(), text, process.Printable(r.Relay), tally(r))
-	return err
+	fmt.Fprintf(p, "%s%s\n", wrong.String(), text)
+	p.line("%s: %s", r.Relay, tally(r))
 }
 
 func tally(r *api.Report) string {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -88,7 +87,7 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 				return nil, err
 			}
 			return document(doc)
-		}, func(w io.Writer, style tableStyle) error { return configTable(w, doc, origin, style) })
+		}, func(p *page) { configTable(p, doc, origin) })
 	}
 	return c
 }
@@ -130,26 +129,16 @@ func named(all []api.Setting, names []string) ([]api.Setting, error) {
 	return kept, nil
 }
 
-func configTable(out io.Writer, doc api.Config, origin bool, style tableStyle) error {
-	columns := []string{"SETTING", "VALUE"}
-	if origin || style.wide {
-		columns = append(columns, "ORIGIN")
+func configTable(p *page, doc api.Config, origin bool) {
+	third := "+ORIGIN"
+	if origin {
+		third = "ORIGIN"
 	}
-	if style.wide {
-		columns = append(columns, "GROUP", "TYPE")
-	}
-	t := newTable(style.colour, columns...)
+	t := p.table("SETTING", "VALUE", third, "+GROUP", "+TYPE")
 	for _, s := range doc.Settings {
-		row := []any{s.Name, oneLine(s.Value)}
-		if origin || style.wide {
-			row = append(row, s.Origin)
-		}
-		if style.wide {
-			row = append(row, s.Group, s.Type)
-		}
-		t.add(row...)
+		t.add(s.Name, oneLine(s.Value), s.Origin, s.Group, s.Type)
 	}
-	return t.writeTo(out)
+	t.write()
 }
 
 // oneLine returns the multi-line value of a section as one line for a table.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"log/slog"
 	"os"
@@ -314,14 +313,18 @@ func versionCommand(name string) *cobra.Command {
 			return err
 		}
 		build := process.ReadBuild()
-		return f.showValue(cmd, build, func(w io.Writer) error {
-			if !f.wide() {
-				_, err := fmt.Fprintln(w, name, build)
-				return err
+		return f.showValue(cmd.OutOrStdout(), build, func(p *page) {
+			if !p.wide {
+				p.line("%s %s", name, build)
+				return
 			}
-			_, err := fmt.Fprintf(w, "name      %s\nversion   %s\nrevision  %s\ntime      %s\nmodified  %s\ngo        %s\nplatform  %s\n",
-				name, build.Version, build.Revision, build.Time, yesNo(build.Modified), build.Go, build.Platform)
-			return err
+			p.row("name", "%s", name)
+			p.row("version", "%s", build.Version)
+			p.row("revision", "%s", build.Revision)
+			p.row("time", "%s", build.Time)
+			p.row("modified", "%s", yesNo(build.Modified))
+			p.row("go", "%s", build.Go)
+			p.row("platform", "%s", build.Platform)
 		})
 	}
 	return c

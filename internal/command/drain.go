@@ -3,7 +3,6 @@ package command
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -38,18 +36,17 @@ func relayDrain(c *cobra.Command) *cobra.Command {
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer api.Drain
-		return call.call(cmd, http.MethodPost, cmd.Name(), nil, &answer, func(w io.Writer, _ tableStyle) error { return relayDrainText(w, answer) })
+		return call.call(cmd, http.MethodPost, cmd.Name(), nil, &answer, func(p *page) { relayDrainText(p, answer) })
 	}
 	return c
 }
 
-func relayDrainText(w io.Writer, a api.Drain) error {
-	text := fmt.Sprintf("%s is in rotation again: it is ready unless `relay health --ready` names another reason\n", process.Printable(a.Relay))
+func relayDrainText(p *page, a api.Drain) {
 	if a.Draining {
-		text = fmt.Sprintf("%s is draining since %s, %d requests in flight\n", process.Printable(a.Relay), a.Since.Local().Format(time.TimeOnly), a.InFlight)
+		p.line("%s is draining since %s, %d requests in flight", a.Relay, a.Since.Local().Format(time.TimeOnly), a.InFlight)
+		return
 	}
-	_, err := io.WriteString(w, text)
-	return err
+	p.line("%s is in rotation again: it is ready unless `relay health --ready` names another reason", a.Relay)
 }
 
 // RelayReloadCommand is `reload` of a relay: the relay reads its settings again.
@@ -62,26 +59,23 @@ func RelayReloadCommand() *cobra.Command {
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer api.Reload
-		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(w io.Writer, _ tableStyle) error { return reloadText(w, answer) })
+		return call.call(cmd, http.MethodPost, "reload", nil, &answer, func(p *page) { reloadText(p, answer) })
 	}
 	return c
 }
 
-func reloadText(w io.Writer, a api.Reload) error {
-	var b strings.Builder
-	changes(&b, "applied", a.Applied)
-	changes(&b, "needs a restart", a.NeedsRestart)
-	if b.Len() == 0 {
-		b.WriteString("no setting has changed\n")
+func reloadText(p *page, a api.Reload) {
+	changes(p, "applied", a.Applied)
+	changes(p, "needs a restart", a.NeedsRestart)
+	if len(a.Applied)+len(a.NeedsRestart) == 0 {
+		p.line("no setting has changed")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // changes lists the changed settings under a heading.
-func changes(b *strings.Builder, what string, list []settings.Change) {
+func changes(p *page, what string, list []settings.Change) {
 	for _, c := range list {
-		fmt.Fprintf(b, "%s: %s\n", what, process.Printable(c.String()))
+		p.line("%s: %s", what, c.String())
 	}
 }
 
@@ -108,9 +102,7 @@ func drainCommand(verb, short, long string) *cobra.Command {
 			return err
 		}
 		var answer api.WorkerServices
-		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(w io.Writer, style tableStyle) error {
-			return workerServicesTable(w, &answer, style)
-		}); err != nil || call.output == formJSON || call.output == formYAML {
+		if err := call.call(cmd, http.MethodPost, verb, body, &answer, func(p *page) { workerServicesTable(p, &answer) }); err != nil || call.output == formJSON || call.output == formYAML {
 			return err
 		}
 		if answer.Announced == nil || !*answer.Announced {
@@ -129,25 +121,22 @@ func ReloadCommand() *cobra.Command {
 	call := workerCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var change api.WorkerReload
-		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(w io.Writer, _ tableStyle) error { return changeTable(w, change) })
+		return call.call(cmd, http.MethodPost, "reload", nil, &change, func(p *page) { changeTable(p, change) })
 	}
 	return c
 }
 
-func changeTable(w io.Writer, change api.WorkerReload) error {
-	var b strings.Builder
+func changeTable(p *page, change api.WorkerReload) {
 	for _, list := range []struct {
 		what  string
 		names []string
 	}{{"added", change.Added}, {"changed", change.Changed}, {"removed", change.Removed}, {"needs a restart", change.NeedsRestart}} {
 		if len(list.names) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", list.what, process.Printable(strings.Join(list.names, ", ")))
+			p.line("%s: %s", list.what, strings.Join(list.names, ", "))
 		}
 	}
-	changes(&b, "applied", change.Settings)
+	changes(p, "applied", change.Settings)
 	if change.Empty() && len(change.Settings) == 0 {
-		b.WriteString("no service has changed\n")
+		p.line("no service has changed")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -211,7 +211,7 @@ func TestAnswersKeepTheirMeaningInEveryForm(t *testing.T) {
 	}
 	for _, output := range []string{formJSON, formYAML} {
 		var out bytes.Buffer
-		if err := (&form{output: output}).write(&out, text, nil); err != nil {
+		if err := (&form{output: output}).show(&out, text, nil); err != nil {
 			t.Fatal(err)
 		}
 		safe(t, output, out.String())

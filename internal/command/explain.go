@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -40,24 +39,19 @@ func ExplainCommand() *cobra.Command {
 	return c
 }
 
-func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
-	w := newRows(out)
-	row := w.row
+func explainTable(p *page, a *api.Explanation) {
+	row := p.row
 	row("service", "%s", a.Service)
 	row("relay", "%s, %s", a.Relay, a.Role)
 	row("reason", "%s", a.Reason)
 	if a.Strategy != "" {
 		row("strategy", "%s, index by %s", a.Strategy, a.IndexSource)
 	}
-	if a.Fallback != "" {
-		row("fallback", "%s", a.Fallback)
-	}
+	p.some("fallback", a.Fallback)
 	if a.Index >= 0 {
 		row("index", "%d", a.Index)
 	}
-	if a.Range != "" {
-		row("range", "%s", a.Range)
-	}
+	p.some("range", a.Range)
 	if a.SessionCookie != "" {
 		row("session", "%s", sessionText(a.SessionCookie))
 	}
@@ -71,22 +65,20 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 	for _, l := range a.RateLimits {
 		row("limit", "%s", limitText(&l))
 	}
-	if p := a.Plan; p != nil {
-		row("minimums", "%d relays for each worker, %d workers for each relay", p.PeersPerWorker, p.PeersPerRelay)
-		row("ratio", "%.4g, of %d workers and %d relays", p.Ratio, p.Workers, p.Relays)
-		if p.RelaysRaised != "" {
-			row("relays", "%s", p.RelaysRaised)
-		}
+	if x := a.Plan; x != nil {
+		row("minimums", "%d relays for each worker, %d workers for each relay", x.PeersPerWorker, x.PeersPerRelay)
+		row("ratio", "%.4g, of %d workers and %d relays", x.Ratio, x.Workers, x.Relays)
+		p.some("relays", x.RelaysRaised)
 		if a.Index >= 0 {
-			row("length", "%d of %d workers", p.Length, p.Workers)
+			row("length", "%d of %d workers", x.Length, x.Workers)
 		}
-		row("computed", "%s", p.Computed.UTC().Format(time.RFC3339))
+		row("computed", "%s", x.Computed.UTC().Format(time.RFC3339))
 	}
 	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
 		row("refused", "worker %s: %s", worker, a.Refused[worker])
 	}
 	if x := a.Worker; x != nil {
-		fmt.Fprintln(w)
+		p.line("")
 		row("worker", "%s, %s", x.Worker, x.Offer)
 		row("in range", "%s", yesNo(x.InRange))
 		row("reason", "%s", x.Reason)
@@ -99,25 +91,15 @@ func explainTable(out io.Writer, a *api.Explanation, _ tableStyle) error {
 		if x.Tier != "" {
 			row("tier", "%s, %s", x.Tier, cmp.Or(x.Group, "another group"))
 		}
-		if x.Address != "" {
-			row("address", "%s", x.Address)
-		}
+		p.some("address", x.Address)
 		row("connected", "%s, link %s", yesNo(x.Connected), x.Link)
 		row("weight", "%.4f", x.Weight)
 		row("balancer", "%s", cmp.Or(x.Balancer, "-"))
-		if x.LastReason != "" {
-			row("last reason", "%s", x.LastReason)
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
+		p.some("last reason", x.LastReason)
 	}
 	if a.Drawing != "" {
-		if _, err := fmt.Fprint(out, "\n", process.PrintableLines(a.Drawing)); err != nil {
-			return err
-		}
+		fmt.Fprint(p, "\n", process.PrintableLines(a.Drawing))
 	}
-	return nil
 }
 
 // policyText describes the policy of a service: every value with its origin.
@@ -214,22 +196,19 @@ func RouteCommand() *cobra.Command {
 				err = fmt.Errorf("%w: %s forwards %s and knows no relay that serves it", ErrNothingMatched, a.Relay, a.Service)
 			}
 			return text, err
-		}, func(w io.Writer, style tableStyle) error { return routeTable(w, &a, style) })
+		}, func(p *page) { routeTable(p, &a) })
 	}
 	return c
 }
 
-func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
-	w := newRows(out)
-	row := w.row
+func routeTable(p *page, a *api.Route) {
+	row := p.row
 	row("service", "%s", cmp.Or(a.Service, "none"))
 	if n := a.Naming; n != nil && n.By != "" {
 		row("named by", "%s", namedBy(n))
 	}
 	row("relay", "%s, %s", a.Relay, a.Role)
-	if a.Key != "" {
-		row("key", "%s", a.Key)
-	}
+	p.some("key", a.Key)
 	if a.SessionCookie != "" {
 		row("session", "%s; this one has none", sessionText(a.SessionCookie))
 	}
@@ -239,16 +218,14 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 			if a.Service != "" {
 				row("reason", "%s has no endpoint that takes requests", a.Service)
 			}
-			return w.Flush()
+			return
 		}
 		if a.Next != "" {
 			row("next", "%s: %s", a.Next, a.NextReason)
 		}
 		row("reason", "%s does not serve %s: it forwards to one of the relays that do", a.Relay, a.Service)
-		if err := w.Flush(); err != nil {
-			return err
-		}
-		return relaysTable(out, a.Relays, style)
+		relaysTable(p, a.Relays)
+		return
 	}
 	row("strategy", "%s (%s)", d.Strategy, originText[d.Origin])
 	if c := d.Canary; c != nil {
@@ -257,10 +234,7 @@ func routeTable(out io.Writer, a *api.Route, style tableStyle) error {
 	row("winner", "%s", cmp.Or(d.Winner, "none"))
 	row("reason", "%s", d.Reason)
 	row("score", "%s", d.Measure)
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return candidatesTable(out, d, style)
+	candidatesTable(p, d)
 }
 
 // namedBy describes what names the service of a request.
@@ -282,31 +256,24 @@ var originText = map[string]string{
 	"default":         "the default",
 }
 
-func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
+func candidatesTable(p *page, d *api.Decision) {
 	if len(d.Candidates) == 0 {
-		return nil
+		return
 	}
 	figure := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
-	columns := []string{"WON", "CANDIDATE"}
-	if style.wide {
-		columns = append(columns, "INSTANCE", "ADDRESS")
-	}
-	columns = append(columns, ">SCORE")
+	columns := []string{"WON", "CANDIDATE", "+INSTANCE", "+ADDRESS", ">SCORE"}
 	parts := d.Candidates[0].Parts != nil
 	if parts {
 		columns = append(columns, ">LATENCY", ">QUEUE", ">HEADROOM", ">SUCCESS", ">RAMP")
 	}
-	t := newTable(style.colour, append(columns, "NOTE")...)
+	p.line("")
+	t := p.table(append(columns, "NOTE")...)
 	for _, c := range d.Candidates {
 		won := cell{"", plain}
 		if c.Node == d.Winner {
 			won = cell{"yes", styleGood}
 		}
-		row := []any{won, c.Node}
-		if style.wide {
-			row = append(row, c.ID, c.Address)
-		}
-		row = append(row, figure(c.Score))
+		row := []any{won, c.Node, c.ID, c.Address, figure(c.Score)}
 		if p := c.Parts; p != nil {
 			row = append(row, figure(p.LatencyMs)+" ms", figure(p.Queue), figure(p.Headroom), figure(p.Success), figure(p.Ramp))
 		} else if parts {
@@ -314,24 +281,19 @@ func candidatesTable(out io.Writer, d *api.Decision, style tableStyle) error {
 		}
 		t.add(append(row, c.Note)...)
 	}
-	if _, err := io.WriteString(out, "\n"); err != nil {
-		return err
-	}
-	return t.writeTo(out)
+	t.write()
 }
 
-func relaysTable(out io.Writer, relays []api.RouteRelay, style tableStyle) error {
+func relaysTable(p *page, relays []api.RouteRelay) {
 	if len(relays) == 0 {
-		return nil
+		return
 	}
-	t := newTable(style.colour, "RELAY", "ADDRESS", "ROLE", "HEALTH", ">ESTIMATE", ">IN FLIGHT")
+	p.line("")
+	t := p.table("RELAY", "ADDRESS", "ROLE", "HEALTH", ">ESTIMATE", ">IN FLIGHT")
 	for _, r := range relays {
 		t.add(r.Relay, r.Address, r.Role, r.Health, strconv.FormatFloat(r.EstimateMs, 'g', 4, 64)+" ms", strconv.Itoa(r.InFlight))
 	}
-	if _, err := io.WriteString(out, "\n"); err != nil {
-		return err
-	}
-	return t.writeTo(out)
+	t.write()
 }
 
 // ExplainRequestCommand is `explain-request ID`: how the endpoints of one request were
@@ -350,26 +312,18 @@ func ExplainRequestCommand() *cobra.Command {
 	return c
 }
 
-func explainedTable(out io.Writer, a *api.ExplainedRequest, style tableStyle) error {
-	w := newRows(out)
-	row := w.row
+func explainedTable(p *page, a *api.ExplainedRequest) {
+	row := p.row
 	row("request", "%s", a.ID)
 	row("service", "%s", a.Service)
 	row("relay", "%s", a.Relay)
 	row("began", "%s", a.Time.UTC().Format(time.RFC3339Nano))
 	row("result", "%s", strings.TrimSpace(fmt.Sprintf("%d %s %s", a.Status, a.Outcome, a.Code)))
 	row("took", "%.3f ms", a.DurationMs)
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	for i, attempt := range a.Attempts {
-		if _, err := fmt.Fprintf(out, "\nattempt %d\n", i+1); err != nil {
-			return err
-		}
+		p.line("\nattempt %d", i+1)
 		row("endpoint", "%s", cmp.Or(attempt.Endpoint, "none"))
-		if attempt.ChosenBy != "" {
-			row("chosen by", "%s", attempt.ChosenBy)
-		}
+		p.some("chosen by", attempt.ChosenBy)
 		switch {
 		case attempt.Failure != "":
 			row("result", "%s", attempt.Failure)
@@ -378,26 +332,13 @@ func explainedTable(out io.Writer, a *api.ExplainedRequest, style tableStyle) er
 		}
 		d := attempt.Decision
 		if d == nil {
-			if err := w.Flush(); err != nil {
-				return err
-			}
 			continue
 		}
-		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], process.Printable(d.Origin)))
-		if d.Key != "" {
-			row("key", "%s", d.Key)
-		}
+		row("strategy", "%s (%s)", d.Strategy, cmp.Or(originText[d.Origin], d.Origin))
+		p.some("key", d.Key)
 		row("reason", "%s", d.Reason)
-		if d.Measure != "" {
-			row("score", "%s", d.Measure)
-		}
+		p.some("score", d.Measure)
 		row("range", "%d workers", d.Range)
-		if err := w.Flush(); err != nil {
-			return err
-		}
-		if err := candidatesTable(out, d, style); err != nil {
-			return err
-		}
+		candidatesTable(p, d)
 	}
-	return nil
 }

@@ -17,18 +17,15 @@ func TestExplainShowsTheLimitsAndBlocksOfAService(t *testing.T) {
 		},
 		Blocks: []api.Block{{Caller: "*", Service: "billing", Origin: "command", Until: time.Unix(0, 0), Reason: "repair", Refused: 3}},
 	}
-	var b strings.Builder
-	if err := explainTable(&b, x, tableStyle{}); err != nil {
-		t.Fatal(err)
-	}
+	text := shown(formTable, false, func(p *page) { explainTable(p, x) })
 	for _, want := range []string{
 		"blocked  for all callers, by command, until 1970-01-01T00:00:00Z, repair; 3 refused\n",
 		"arrives  123/s\n",
 		"limit    service: 500/s; 50 % at this relay, 250/s; 7 refused\n",
 		"limit    caller *: 30/m, burst 10; the relays that serve it count\n",
 	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, b.String())
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package command
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/process"
 )
 
 // fleetFlags are the flags of a command that can show all relays.
@@ -42,22 +39,18 @@ func (f *fleetFlags) check(cmd *cobra.Command) error {
 }
 
 // show asks for the whole fleet and prints the document or a table of it.
-func (f *fleetFlags) show(cmd *cobra.Command, call *adminCall, table func(io.Writer, *api.Fleet, tableStyle) error) error {
+func (f *fleetFlags) show(cmd *cobra.Command, call *adminCall, table func(*page, *api.Fleet)) error {
 	return get(cmd, call, "fleet?window="+f.window.String(), table)
 }
 
-func fleetRelaysTable(w io.Writer, f *api.Fleet, style tableStyle) error {
-	columns := []string{"RELAY", "ROLE", "STATE", "READY", ">REQ/S", ">ERRORS", ">IN FLIGHT", ">SESSIONS", "VERSION"}
-	if style.wide {
-		columns = append(columns, ">UP", ">REQUESTS", ">FAILED")
-	}
-	t := newTable(style.colour, columns...)
+func fleetRelaysTable(p *page, f *api.Fleet) {
+	t := p.table("RELAY", "ROLE", "STATE", "READY", ">REQ/S", ">ERRORS", ">IN FLIGHT", ">SESSIONS", "VERSION", "+>UP", "+>REQUESTS", "+>FAILED")
 	var notes []string
 	for _, r := range f.Relays {
 		row := []any{r.ID, r.Role, stateCell(string(r.State))}
 		switch {
 		case !r.Answered:
-			row = append(row, cell{"no answer", styleBad}, "", "", "", "", "")
+			row = append(row, cell{"no answer", styleBad}, "", "", "", "", "", "", "", "")
 			if r.State == api.MemberLeft {
 				row[3] = ""
 			}
@@ -68,37 +61,26 @@ func fleetRelaysTable(w io.Writer, f *api.Fleet, style tableStyle) error {
 			notes = append(notes, r.ID+" is not ready: "+strings.Join(r.Reasons, "; "))
 		}
 		if r.Answered {
-			row = append(row, perSecond(r.Rates, r.RequestsPerSecond), errorShare(r.Rates), fmt.Sprint(r.InFlight), fmt.Sprint(r.Sessions), r.Version)
-		}
-		if style.wide && r.Answered {
-			row = append(row, age(time.Duration(r.UptimeMs)*time.Millisecond), fmt.Sprint(r.Requests), fmt.Sprint(r.Errors))
-		} else if style.wide {
-			row = append(row, "", "", "")
+			row = append(row, perSecond(r.Rates, r.RequestsPerSecond), errorShare(r.Rates), fmt.Sprint(r.InFlight), fmt.Sprint(r.Sessions), r.Version,
+				age(time.Duration(r.UptimeMs)*time.Millisecond), fmt.Sprint(r.Requests), fmt.Sprint(r.Errors))
 		}
 		if r.Problem != "" {
 			notes = append(notes, r.ID+": "+r.Problem)
 		}
 		t.add(row...)
 	}
-	return errors.Join(t.writeNoted(w, notes...), windowNote(w, f))
+	t.write(append(notes, windowNote(f))...)
 }
 
-func fleetServicesTable(w io.Writer, f *api.Fleet, style tableStyle) error {
-	columns := []string{"SERVICE", ">REQ/S", ">ERRORS", ">IN FLIGHT", ">SESSIONS", ">WORKERS", ">RELAYS", "EVICTED"}
-	if style.wide {
-		columns = append(columns, ">REQUESTS", ">FAILED")
-	}
-	t := newTable(style.colour, columns...)
+func fleetServicesTable(p *page, f *api.Fleet) {
+	t := p.table("SERVICE", ">REQ/S", ">ERRORS", ">IN FLIGHT", ">SESSIONS", ">WORKERS", ">RELAYS", "EVICTED", "+>REQUESTS", "+>FAILED")
 	for _, s := range f.Services {
 		workers := cell{fmt.Sprint(s.Workers), plain}
 		if s.Workers == 0 {
 			workers.style = styleBad
 		}
-		row := []any{s.Service, perSecond(s.Rates, s.RequestsPerSecond), errorShare(s.Rates), fmt.Sprint(s.InFlight), fmt.Sprint(s.Sessions), workers, fmt.Sprint(s.Relays), evictedCell(s.Evicted, style.wide)}
-		if style.wide {
-			row = append(row, fmt.Sprint(s.Requests), fmt.Sprint(s.Errors))
-		}
-		t.add(row...)
+		t.add(s.Service, perSecond(s.Rates, s.RequestsPerSecond), errorShare(s.Rates), fmt.Sprint(s.InFlight), fmt.Sprint(s.Sessions), workers, fmt.Sprint(s.Relays), evictedCell(s.Evicted, p.wide),
+			fmt.Sprint(s.Requests), fmt.Sprint(s.Errors))
 	}
 	var notes []string
 	for _, r := range f.Relays {
@@ -110,7 +92,7 @@ func fleetServicesTable(w io.Writer, f *api.Fleet, style tableStyle) error {
 			notes = append(notes, r.ID+": "+r.Problem)
 		}
 	}
-	return errors.Join(t.writeNoted(w, notes...), windowNote(w, f))
+	t.write(append(notes, windowNote(f))...)
 }
 
 // evictedCell has how many workers are evicted by how many relays, or with wide each worker
@@ -158,16 +140,6 @@ func errorShare(r api.Rates) cell {
 	return c
 }
 
-func writeNotes(w io.Writer, notes []string) error {
-	for _, note := range notes {
-		if _, err := fmt.Fprintln(w, process.Printable(note)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func windowNote(w io.Writer, f *api.Fleet) error {
-	_, err := fmt.Fprintf(w, "rates over %s, asked by %s\n", time.Duration(f.WindowMs)*time.Millisecond, process.Printable(f.Relay))
-	return err
+func windowNote(f *api.Fleet) string {
+	return fmt.Sprintf("rates over %s, asked by %s", time.Duration(f.WindowMs)*time.Millisecond, f.Relay)
 }

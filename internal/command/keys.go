@@ -104,26 +104,22 @@ func callKeys(cmd *cobra.Command, call *adminCall, method string, body []byte) e
 			return text, errors.New(answer.Error)
 		}
 		return text, nil
-	}, func(w io.Writer, _ tableStyle) error { return keysTable(w, &answer) })
+	}, func(p *page) { keysTable(p, &answer) })
 }
 
-func keysTable(out io.Writer, a *api.Keys) error {
+func keysTable(p *page, a *api.Keys) {
 	if len(a.Members) == 0 {
-		return nil
+		return
 	}
-	w := newRows(out)
-	w.add("MEMBER\tIN USE\tALSO INSTALLED\tERROR")
+	t := p.table("MEMBER", "IN USE", "ALSO INSTALLED", "ERROR")
 	for _, m := range a.Members {
-		inUse, others := "-", "-"
+		inUse, others := "", ""
 		if len(m.Fingerprints) > 0 {
-			inUse = m.Fingerprints[0]
+			inUse, others = m.Fingerprints[0], strings.Join(m.Fingerprints[1:], " ")
 		}
-		if len(m.Fingerprints) > 1 {
-			others = strings.Join(m.Fingerprints[1:], " ")
-		}
-		w.add("%s\t%s\t%s\t%s", m.Member, inUse, others, m.Error)
+		t.add(m.Member, inUse, others, m.Error)
 	}
-	return w.Flush()
+	t.write()
 }
 
 // importKeysCommand is `keys import`: it copies the gossip keys from a file that a member

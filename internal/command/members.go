@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -97,18 +96,15 @@ func MembersCommand(program string) *cobra.Command {
 				err = fmt.Errorf("%w: no member is of the role, state and datacenter asked for", ErrNothingMatched)
 			}
 			return doc, err
-		}, func(w io.Writer, doc *MembersDocument, style tableStyle) error {
+		}, func(p *page, doc *MembersDocument) {
 			if doc.Degraded {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", process.Printable(doc.Self))
 			}
-			return membersTable(w, doc, style)
+			membersTable(p, doc)
 		})
 	}
 	return c
 }
-
-// tableStyle defines how much a table shows, and how.
-type tableStyle struct{ wide, colour bool }
 
 // members fetches the living and the departed members. A member that came back between the
 // two requests is listed as alive.
@@ -127,18 +123,10 @@ func (c *adminCall) members(ctx context.Context, filter memberFilter) (*MembersD
 	return doc, nil
 }
 
-func membersTable(out io.Writer, doc *MembersDocument, style tableStyle) error {
-	columns := []string{"ID", "ROLE", "STATE", ">FOR", "DATACENTER", "GOSSIP"}
-	if style.wide {
-		columns = append(columns, "REGION", "PEER", "ADMIN", "VERSION", "EPOCH")
-	}
-	t := newTable(style.colour, columns...)
+func membersTable(p *page, doc *MembersDocument) {
+	t := p.table("ID", "ROLE", "STATE", ">FOR", "DATACENTER", "GOSSIP", "+REGION", "+PEER", "+ADMIN", "+VERSION", "+EPOCH")
 	for _, m := range doc.Members {
-		row := []any{m.ID, string(m.Role), stateCell(string(m.State)), age(time.Since(m.Since)), m.Datacenter, m.GossipAddr}
-		if style.wide {
-			row = append(row, m.Region, m.ForwardAddr, m.AdminAddr, m.Version, fmt.Sprint(m.Epoch))
-		}
-		t.add(row...)
+		t.add(m.ID, string(m.Role), stateCell(string(m.State)), age(time.Since(m.Since)), m.Datacenter, m.GossipAddr, m.Region, m.ForwardAddr, m.AdminAddr, m.Version, fmt.Sprint(m.Epoch))
 	}
 	var notes []string
 	for _, m := range doc.Members {
@@ -149,7 +137,7 @@ func membersTable(out io.Writer, doc *MembersDocument, style tableStyle) error {
 	for _, id := range slices.Sorted(maps.Keys(doc.Doubters)) {
 		notes = append(notes, fmt.Sprintf("%s doubts members that live, or passes on such doubts: %d were denied", id, doc.Doubters[id]))
 	}
-	return t.writeNoted(out, notes...)
+	t.write(notes...)
 }
 
 // stateCell returns the coloured state of a member, service or peer.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -38,15 +36,22 @@ func MonitorCommand(program string) *cobra.Command {
 		if !slices.Contains(process.LogLevels(), *level) {
 			return fmt.Errorf("--level %q: allowed are %s", *level, strings.Join(process.LogLevels(), ", "))
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		err := call.follow(ctx, "monitor?level="+*level, call.lineWriter(cmd.OutOrStdout()))
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+		return untilInterrupted(cmd, func(ctx context.Context) error {
+			return call.follow(ctx, "monitor?level="+*level, call.lineWriter(cmd.OutOrStdout()))
+		})
 	}
 	return c
+}
+
+// untilInterrupted runs do. Ctrl-C ends it, which is no failure.
+func untilInterrupted(cmd *cobra.Command, do func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := do(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // formText is the form of log lines for people.
@@ -143,15 +148,8 @@ func (c *adminCall) open(ctx context.Context, method, path string) (*http.Respon
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		var failed api.Error
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a partial text is enough for the error
-		switch {
-		case json.Unmarshal(text, &failed) != nil || failed.Error == "":
-			return nil, c.misdirected(resp, text)
-		case resp.StatusCode == http.StatusNotFound:
-			return nil, fmt.Errorf("%w: %s", ErrNothingMatched, failed.Error)
-		}
-		return nil, errors.New(failed.Error)
+		return nil, c.refused(resp, text)
 	}
 	return resp, nil
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
@@ -61,11 +60,11 @@ func (f *form) check() error {
 func (f *form) wide() bool { return f.output == formWide }
 
 // show writes a JSON document in the selected form.
-func (f *form) show(cmd *cobra.Command, text []byte, table func(io.Writer) error) error {
-	return f.write(cmd.OutOrStdout(), text, table)
+func (f *form) show(out io.Writer, text []byte, people func(*page)) error {
+	return f.write(out, text, coloured(out), people)
 }
 
-func (f *form) write(out io.Writer, text []byte, table func(io.Writer) error) error {
+func (f *form) write(out io.Writer, text []byte, colour bool, people func(*page)) error {
 	switch f.output {
 	case formJSON:
 		_, err := out.Write(process.PrintableJSON(text, process.JSONEscape))
@@ -73,16 +72,21 @@ func (f *form) write(out io.Writer, text []byte, table func(io.Writer) error) er
 	case formYAML:
 		return writeYAML(out, text)
 	}
-	return table(out)
+	var b bytes.Buffer
+	p := &page{tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0), f.wide(), colour}
+	people(p)
+	_ = p.Flush() // to b, which takes everything
+	_, err := out.Write(b.Bytes())
+	return err
 }
 
 // showValue is show for a Go value.
-func (f *form) showValue(cmd *cobra.Command, v any, table func(io.Writer) error) error {
+func (f *form) showValue(out io.Writer, v any, people func(*page)) error {
 	text, err := document(v)
 	if err != nil {
 		return err
 	}
-	return f.show(cmd, text, table)
+	return f.show(out, text, people)
 }
 
 // document encodes v as the admin API would.
@@ -139,12 +143,39 @@ func coloured(w io.Writer) bool {
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
+// page is what a command shows people: lines and tables, one below the other. Writing to it cannot
+// fail, and it makes texts printable, because they often come from other members.
+type page struct {
+	*tabwriter.Writer // aligns what tabs separate in lines that follow each other
+	wide, colour      bool
+}
+
+// row adds a line with a name before its text.
+func (p *page) row(name, format string, values ...any) { p.line(name+"\t"+format, values...) }
+
+// some adds a row unless the text is empty.
+func (p *page) some(name, text string) {
+	if text != "" {
+		p.row(name, "%s", text)
+	}
+}
+
+// line adds a line.
+func (p *page) line(format string, values ...any) {
+	for i, v := range values {
+		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
+			values[i] = process.Printable(text.String())
+		}
+	}
+	fmt.Fprintf(p, format+"\n", values...)
+}
+
 // table aligns columns. Unlike text/tabwriter it right-aligns columns of numbers and does
 // not count colour codes as width.
 type table struct {
-	colour bool
-	right  []bool
-	rows   [][]cell
+	page          *page
+	hidden, right []bool // columns
+	rows          [][]cell
 }
 
 // cell is a text with its style on a coloured terminal.
@@ -166,21 +197,23 @@ const (
 
 const reset = "\x1b[0m"
 
-// newTable returns a table with the given columns; a name with the prefix > marks a column
-// of numbers.
-func newTable(colour bool, columns ...string) *table {
-	t := &table{colour: colour, right: make([]bool, len(columns))}
-	head := make([]cell, len(columns))
+// table begins a table with the given columns, which write adds to the page. The prefix > marks a
+// column of numbers, and + one that only wide output has.
+func (p *page) table(columns ...string) *table {
+	t := &table{page: p}
+	head := make([]any, len(columns))
 	for i, name := range columns {
-		name, t.right[i] = strings.CutPrefix(name, ">")
+		name, wide := strings.CutPrefix(name, "+")
+		name, right := strings.CutPrefix(name, ">")
+		t.hidden, t.right = append(t.hidden, wide && !p.wide), append(t.right, right)
 		head[i] = cell{name, bold}
 	}
-	t.rows = append(t.rows, head)
+	t.add(head...)
 	return t
 }
 
-// add adds a row of texts and cells. Empty values are shown as a dash, so that scripts can
-// count the columns.
+// add adds a row of texts and cells, one for each column. Empty values are shown as a dash, so that
+// scripts can count the columns.
 func (t *table) add(values ...any) {
 	row := make([]cell, len(values))
 	for i, v := range values {
@@ -197,71 +230,43 @@ func (t *table) add(values ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// writeNoted writes the table, and below it lines about rows of it.
-func (t *table) writeNoted(out io.Writer, notes ...string) error {
-	if err := t.writeTo(out); err != nil {
-		return err
-	}
-	return writeNotes(out, notes)
-}
-
-func (t *table) writeTo(out io.Writer) error {
+// write adds the table to its page, and below it lines about rows of it.
+func (t *table) write(notes ...string) {
 	width := make([]int, len(t.right))
 	for _, row := range t.rows {
 		for i, c := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(c.text))
 		}
 	}
-	var b strings.Builder
+	last := len(width) - 1
+	for t.hidden[last] {
+		last--
+	}
 	for _, row := range t.rows {
 		for i, c := range row {
+			if t.hidden[i] {
+				continue
+			}
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c.text))
-			if t.right[i] {
-				b.WriteString(pad)
+			if t.page.colour && c.style != plain {
+				c.text = string(c.style) + c.text + reset
 			}
-			if t.colour && c.style != plain {
-				b.WriteString(string(c.style) + c.text + reset)
-			} else {
-				b.WriteString(c.text)
+			switch {
+			case t.right[i]:
+				c.text = pad + c.text
+			case i < last:
+				c.text += pad
 			}
-			if i == len(row)-1 {
-				break
+			if i < last {
+				c.text += "  "
 			}
-			if !t.right[i] {
-				b.WriteString(pad)
-			}
-			b.WriteString("  ")
+			fmt.Fprint(t.page, c.text)
 		}
-		b.WriteString("\n")
+		fmt.Fprintln(t.page)
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-// rows aligns lines of text with parts separated by tabs.
-type rows struct{ *tabwriter.Writer }
-
-func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
-
-// row adds a line with a name before its text.
-func (r rows) row(name, format string, values ...any) { r.add(name+"\t"+format, values...) }
-
-// add adds a line and makes its values printable.
-func (r rows) add(format string, values ...any) {
-	fmt.Fprintf(r, format+"\n", printable(values...)...)
-}
-
-// printable makes values safe for a terminal, because strings often come from other
-// members.
-func printable(values ...any) []any {
-	out := make([]any, len(values))
-	for i, v := range values {
-		out[i] = v
-		if text := reflect.ValueOf(v); text.Kind() == reflect.String {
-			out[i] = process.Printable(text.String())
-		}
+	for _, note := range notes {
+		t.page.line("%s", note)
 	}
-	return out
 }
 
 // count formats a number for people: 1234567 is 1.2M. Numbers below ten thousand are exact.

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -56,30 +55,24 @@ func PlanCommand() *cobra.Command {
 
 const whatIfFlag = "what-if"
 
-func planChangeTable(out io.Writer, a *api.PlanChange, _ tableStyle) error {
-	w := newRows(out)
+func planChangeTable(p *page, a *api.PlanChange) {
 	if a.Service != "" {
-		w.add("service\t%s", a.Service)
+		p.line("service\t%s", a.Service)
 	} else {
-		w.add("services\tall %d", a.Services)
+		p.line("services\tall %d", a.Services)
 	}
-	w.add("what if\t%s", cmp.Or(a.Change, "nothing changes"))
+	p.line("what if\t%s", cmp.Or(a.Change, "nothing changes"))
 	if a.MostOpenedBy == "" {
-		w.add("opened\t%d", a.Opened)
+		p.line("opened\t%d", a.Opened)
 	} else {
-		w.add("opened\t%d, at most %d by one relay (%s)", a.Opened, a.MostOpened, a.MostOpenedBy)
+		p.line("opened\t%d, at most %d by one relay (%s)", a.Opened, a.MostOpened, a.MostOpenedBy)
 	}
-	w.add("closed\t%d", a.Closed)
-	if a.Then.Fallback != "" {
-		w.add("fallback\t%s", a.Then.Fallback)
-	}
-	w.add("")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	w.add("\tNOW\tTHEN")
+	p.line("closed\t%d", a.Closed)
+	p.some("fallback", a.Then.Fallback)
+	p.line("")
+	p.line("\tNOW\tTHEN")
 	row := func(name string, text func(*api.PlanFigures) string) {
-		w.add("%s\t%s\t%s", name, text(&a.Now), text(&a.Then))
+		p.line("%s\t%s\t%s", name, text(&a.Now), text(&a.Then))
 	}
 	row("strategy", func(f *api.PlanFigures) string { return string(f.Strategy) })
 	row("index", func(f *api.PlanFigures) string { return string(f.IndexSource) })
@@ -94,51 +87,44 @@ func planChangeTable(out io.Writer, a *api.PlanChange, _ tableStyle) error {
 	row("requests with a hop", func(f *api.PlanFigures) string { return percent(f.HopShare) })
 	row("least loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.LeastLoaded) })
 	row("most loaded worker", func(f *api.PlanFigures) string { return fmt.Sprintf("%.3f", f.MostLoaded) })
-	return w.Flush()
 }
 
-func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
-	w := newRows(out)
-	w.add("service\t%s", a.Service)
-	w.add("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
-	if a.Fallback != "" {
-		w.add("fallback\t%s", a.Fallback)
-	}
+func planTable(p *page, a *api.Plan) {
+	p.line("service\t%s", a.Service)
+	p.line("strategy\t%s, index by %s", a.Strategy, a.IndexSource)
+	p.some("fallback", a.Fallback)
 	if s := a.Settings; s.Version > 0 || s.FileVersion > 0 {
-		w.add("settings\tversion %d by %s (%s)", s.Version, s.Author, s.Hash)
-		w.add("\t%s", strings.ReplaceAll(s.Values, "&", " "))
+		p.line("settings\tversion %d by %s (%s)", s.Version, s.Author, s.Hash)
+		p.line("\t%s", strings.ReplaceAll(s.Values, "&", " "))
 		if s.Lags {
-			w.add("\tthe configuration of this relay has version %d (%s)", s.FileVersion, s.FileHash)
+			p.line("\tthe configuration of this relay has version %d (%s)", s.FileVersion, s.FileHash)
 		}
 		if s.Conflict != "" {
-			w.add("\trefused: %s", s.Conflict)
+			p.line("\trefused: %s", s.Conflict)
 		}
 	}
-	w.add("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
-	w.add("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
-	w.add("connections\t%d", a.Connections)
-	w.add("load\tfrom %.2f to %.2f times a worker's share", a.Load.Least, a.Load.Most)
+	p.line("relays\t%d, each connected to %s", len(a.Relays)-len(a.Absent.Relays), span(a.Coverage.WorkersPerRelay, "worker"))
+	p.line("workers\t%d, each connected to %s", len(a.RelaysPerWorker), span(a.Coverage.RelaysPerWorker, "relay"))
+	p.line("connections\t%d", a.Connections)
+	p.line("load\tfrom %.2f to %.2f times a worker's share", a.Load.Least, a.Load.Most)
 	crosses := 0.0
 	for _, z := range a.Zones {
-		w.add("traffic\t%4.1f %% from %s to %s", 100*z.Share, z.From, z.To)
+		p.line("traffic\t%4.1f %% from %s to %s", 100*z.Share, z.From, z.To)
 		if z.From != z.To {
 			crosses += z.Share
 		}
 	}
 	if len(a.Zones) > 0 {
-		w.add("\t%4.1f %% crosses between zones", 100*crosses)
+		p.line("\t%4.1f %% crosses between zones", 100*crosses)
 	}
 	for _, worker := range a.Absent.Workers {
-		w.add("absent\tworker %s keeps its place", worker)
+		p.line("absent\tworker %s keeps its place", worker)
 	}
 	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
-		w.add("refused\tworker %s: %s", worker, a.Refused[worker])
+		p.line("refused\tworker %s: %s", worker, a.Refused[worker])
 	}
-	w.add("")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	w.add("INDEX\tRELAY\tSTATE\tWORKERS\tTRAFFIC\tRANGE")
+	p.line("")
+	t := p.table("INDEX", "RELAY", "STATE", "WORKERS", "TRAFFIC", "RANGE")
 	for _, r := range a.Relays {
 		state, connected := presence(r.Absent), 0
 		for _, worker := range r.Workers {
@@ -146,25 +132,23 @@ func planTable(out io.Writer, a *api.Plan, style tableStyle) error {
 				connected++
 			}
 		}
-		text := r.Range
-		if text == "" {
-			text = "-" // rendezvous has no range
-		}
-		traffic := "-" // it states none
+		traffic := "" // it states none
 		if r.Traffic > 0 {
 			traffic = fmt.Sprintf("%d/s = %.2f × mean", r.Traffic, r.TrafficRatio)
 		}
-		w.add("%d\t%s\t%s\t%d\t%s\t%s", r.Index, r.Relay, state, connected, traffic, text)
+		t.add(fmt.Sprint(r.Index), r.Relay, state, fmt.Sprint(connected), traffic, r.Range) // rendezvous has no range
 	}
-	if style.wide {
-		w.add("\nRELAY\tWORKER\tWEIGHT\tSTATE")
+	t.write()
+	if p.wide {
+		p.line("")
+		t = p.table("RELAY", "WORKER", "WEIGHT", "STATE")
 		for _, r := range a.Relays {
 			for _, worker := range r.Workers {
-				w.add("%s\t%s\t%.4f\t%s", r.Relay, worker.Worker, worker.Weight, presence(r.Absent || worker.Absent))
+				t.add(r.Relay, worker.Worker, fmt.Sprintf("%.4f", worker.Weight), presence(r.Absent || worker.Absent))
 			}
 		}
+		t.write()
 	}
-	return w.Flush()
 }
 
 func presence(absent bool) string {

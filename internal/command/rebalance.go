@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -52,7 +51,7 @@ func RebalanceCommand() *cobra.Command {
 		b := &rebalance{
 			path: "services/" + url.PathEscape(args[0]) + "/rebalance", dry: *dry,
 			query: url.Values{"rate": {fmt.Sprint(*rate)}, "cut": {fmt.Sprint(*cut)}},
-			out:   cmd.OutOrStdout(), style: tableStyle{colour: coloured(cmd.OutOrStdout())},
+			out:   cmd.OutOrStdout(),
 		}
 		var err error
 		if *all {
@@ -74,7 +73,6 @@ type rebalance struct {
 	query url.Values
 	dry   bool
 	out   io.Writer
-	style tableStyle
 
 	asked, last int // sessions, by the relays that are done and by that which runs
 }
@@ -93,7 +91,7 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 		if err := call.is(id)(answer.Relay); err != nil {
 			return err
 		}
-		return b.show(call, text, &answer)
+		return call.show(b.out, text, func(p *page) { rebalanceText(p, &answer) })
 	}
 	query := b.query
 	if id != "" {
@@ -107,7 +105,7 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 				return fmt.Errorf("the relay sent a line that is no progress of a rebalance: %w", err)
 			}
 			b.last = answer.Asked
-			if err := b.show(call, append(line, '\n'), &answer); err != nil {
+			if err := call.show(b.out, append(line, '\n'), func(p *page) { rebalanceText(p, &answer) }); err != nil {
 				return err
 			}
 			if answer.State == api.RebalanceDone {
@@ -123,17 +121,8 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 	return err
 }
 
-// show writes one answer in the selected form.
-func (b *rebalance) show(call *adminCall, text []byte, a *api.Rebalance) error {
-	if call.output == formJSON {
-		_, err := b.out.Write(process.PrintableJSON(text, process.JSONEscape))
-		return err
-	}
-	return rebalanceText(b.out, a, b.style)
-}
-
 // rebalanceText writes tables of the plan and of the end, and a line for the progress.
-func rebalanceText(out io.Writer, a *api.Rebalance, style tableStyle) error {
+func rebalanceText(p *page, a *api.Rebalance) {
 	sessions, surplus := 0, 0
 	for _, w := range a.Workers {
 		sessions, surplus = sessions+w.Sessions, surplus+w.Surplus
@@ -148,10 +137,11 @@ func rebalanceText(out io.Writer, a *api.Rebalance, style tableStyle) error {
 	default:
 		line = fmt.Sprintf("%s: %d sessions of %s, %d to go", a.Relay, sessions, a.Service, surplus)
 	}
-	if _, err := fmt.Fprintln(out, process.Printable(line)); err != nil || a.State == api.RebalanceRunning || len(a.Workers) == 0 {
-		return err
+	p.line("%s", line)
+	if a.State == api.RebalanceRunning || len(a.Workers) == 0 {
+		return
 	}
-	t := newTable(style.colour, "WORKER", ">SESSIONS", ">SHARE", ">SURPLUS", ">BOUND", ">NO CLOSE", ">ASKED", "NOTE")
+	t := p.table("WORKER", ">SESSIONS", ">SHARE", ">SURPLUS", ">BOUND", ">NO CLOSE", ">ASKED", "NOTE")
 	for _, w := range a.Workers {
 		share, note := fmt.Sprint(w.Share), ""
 		switch {
@@ -162,5 +152,5 @@ func rebalanceText(out io.Writer, a *api.Rebalance, style tableStyle) error {
 		}
 		t.add(w.Worker, fmt.Sprint(w.Sessions), share, fmt.Sprint(w.Surplus), fmt.Sprint(w.Bound), fmt.Sprint(w.NoClose), fmt.Sprint(w.Asked), note)
 	}
-	return t.writeTo(out)
+	t.write()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
-	"github.com/ringway/ringway/internal/process"
 )
 
 // ServicesCommand is `services [SERVICE]` of a relay: the services that the relay knows, or
@@ -54,86 +52,62 @@ func ServicesCommand() *cobra.Command {
 	return c
 }
 
-func servicesTable(out io.Writer, a *api.Services, style tableStyle) error {
-	columns := []string{"SERVICE", "ROLE", ">ENDPOINTS", ">READY", ">RELAYS", ">RANGE", ">IN FLIGHT", ">REQUESTS"}
+func servicesTable(p *page, a *api.Services) {
+	columns := []string{"SERVICE", "ROLE", ">ENDPOINTS", ">READY", ">RELAYS", ">RANGE", ">IN FLIGHT", ">REQUESTS", "+PLACES"}
 	refuses := slices.ContainsFunc(a.Services, func(s api.ListedService) bool { return len(s.Refused) > 0 })
 	if refuses {
-		columns = append(columns, ">REFUSED")
+		columns = slices.Insert(columns, len(columns)-1, ">REFUSED")
 	}
-	if style.wide {
-		columns = append(columns, "PLACES")
-	}
-	t := newTable(style.colour, columns...)
+	t := p.table(columns...)
 	for _, s := range a.Services {
 		ready := cell{fmt.Sprint(s.Ready), plain}
 		if s.Ready == 0 {
 			ready.style = styleBad
 		}
 		requests := count(s.Requests)
-		if style.wide {
+		if p.wide {
 			requests = fmt.Sprint(s.Requests)
 		}
 		row := []any{s.Service, s.Role, fmt.Sprint(s.Endpoints), ready, fmt.Sprint(s.Relays), fmt.Sprint(s.Range), fmt.Sprint(s.InFlight), requests}
 		if refuses {
 			row = append(row, fmt.Sprint(len(s.Refused)))
 		}
-		if style.wide {
-			row = append(row, s.RangeText)
-		}
-		t.add(row...)
+		t.add(append(row, s.RangeText)...)
 	}
-	return t.writeTo(out)
+	t.write()
 }
 
-func serviceTable(w io.Writer, a *api.Service, style tableStyle) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "service    %s\nrelay      %s, %s\n", printable(a.Service, a.Relay, a.Role)...)
+func serviceTable(p *page, a *api.Service) {
+	p.row("service", "%s", a.Service)
+	p.row("relay", "%s, %s", a.Relay, a.Role)
 	if a.Index >= 0 {
-		fmt.Fprintf(&b, "index      %d of %d relays\n", a.Index, len(a.AffineRelays))
+		p.row("index", "%d of %d relays", a.Index, len(a.AffineRelays))
 	}
-	if a.RangeText != "" {
-		fmt.Fprintf(&b, "range      %s\n", process.Printable(a.RangeText))
-	}
-	if a.RelaysRaised != "" {
-		fmt.Fprintf(&b, "relays     %s\n", process.Printable(a.RelaysRaised))
-	}
-	fmt.Fprintf(&b, "endpoints  %d", a.Endpoints)
-	out := leftOut(a)
+	p.some("range", a.RangeText)
+	p.some("relays", a.RelaysRaised)
+	out, without := leftOut(a), ""
 	if len(out) > 0 {
-		fmt.Fprintf(&b, ", %d of them not taking new requests", len(out))
+		without = fmt.Sprintf(", %d of them not taking new requests", len(out))
 	}
+	p.row("endpoints", "%d%s", a.Endpoints, without)
 	for _, worker := range slices.Sorted(maps.Keys(a.Refused)) {
-		fmt.Fprintf(&b, "\nrefused    worker %s: %s", printable(worker, a.Refused[worker])...)
+		p.row("refused", "worker %s: %s", worker, a.Refused[worker])
 	}
-	fmt.Fprintf(&b, "\nin flight  %d\npolicy     %s\n\n", a.InFlight, process.Printable(policyText(a.Policy)))
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	columns := []string{"PEER", "STATE", "CONNECTED", ">WEIGHT", ">LATENCY", ">IN FLIGHT", ">REQUESTS", ">FAILURES", ">ERRORS"}
-	if style.wide {
-		columns = append(columns, ">SCORE", "ADDRESS", "LAST REASON")
-	}
-	t := newTable(style.colour, columns...)
+	p.row("in flight", "%d", a.InFlight)
+	p.row("policy", "%s\n", policyText(a.Policy))
+	t := p.table("PEER", "STATE", "CONNECTED", ">WEIGHT", ">LATENCY", ">IN FLIGHT", ">REQUESTS", ">FAILURES", ">ERRORS", "+>SCORE", "+ADDRESS", "+LAST REASON")
 	for _, p := range a.Peers {
 		connected := cell{yesNo(p.Connected), plain}
 		if !p.Connected {
 			connected.style = styleFair
 		}
-		row := []any{p.Node, stateCell(p.State), connected, fmt.Sprintf("%.4f", p.Weight), latency(p.EWMAms), fmt.Sprint(p.InFlight),
-			count(p.Requests), count(p.Failures), percent(p.ErrorRate)}
-		if style.wide {
-			row = append(row, fmt.Sprintf("%.4g", p.Score), p.Address, p.LastReason)
-		}
-		t.add(row...)
+		t.add(p.Node, stateCell(p.State), connected, fmt.Sprintf("%.4f", p.Weight), latency(p.EWMAms), fmt.Sprint(p.InFlight),
+			count(p.Requests), count(p.Failures), percent(p.ErrorRate), fmt.Sprintf("%.4g", p.Score), p.Address, p.LastReason)
 	}
 	for _, e := range out {
-		row := []any{e.NodeID, stateCell(offerState(e)), "", "", "", "", "", "", ""}
-		if style.wide {
-			row = append(row, "", e.Address, "")
-		}
-		t.add(row...)
+		t.add(e.NodeID, stateCell(offerState(e)), "", "", "", "", "", "", "", "", e.Address, "")
 	}
-	return t.writeTo(w)
+	t.write()
 }
 
 // leftOut returns the endpoints that no plan contains any more, drained workers for
@@ -192,18 +166,11 @@ func WorkerServicesCommand() *cobra.Command {
 	return c
 }
 
-func workerServicesTable(out io.Writer, a *api.WorkerServices, style tableStyle) error {
-	columns := []string{"SERVICE", "ADDRESS", "STATE", ">FOR", "CHECK", "ERROR"}
-	if style.wide {
-		columns = append(columns, "PROTOCOL", ">WEIGHT", ">SLOTS", "VERSION", "TAGS", "SOURCE")
-	}
-	t := newTable(style.colour, columns...)
+func workerServicesTable(p *page, a *api.WorkerServices) {
+	t := p.table("SERVICE", "ADDRESS", "STATE", ">FOR", "CHECK", "ERROR", "+PROTOCOL", "+>WEIGHT", "+>SLOTS", "+VERSION", "+TAGS", "+SOURCE")
 	for _, s := range a.Services {
-		row := []any{s.Name, s.Address, stateCell(s.State), age(time.Since(s.Since)), s.Check, s.Error}
-		if style.wide {
-			row = append(row, string(s.Protocol), fmt.Sprint(s.Weight), fmt.Sprint(s.Slots), s.Version, strings.Join(s.Tags, ","), s.Source)
-		}
-		t.add(row...)
+		t.add(s.Name, s.Address, stateCell(s.State), age(time.Since(s.Since)), s.Check, s.Error,
+			string(s.Protocol), fmt.Sprint(s.Weight), fmt.Sprint(s.Slots), s.Version, strings.Join(s.Tags, ","), s.Source)
 	}
-	return t.writeTo(out)
+	t.write()
 }

@@ -15,34 +15,54 @@ import (
 	"github.com/ringway/ringway/internal/process"
 )
 
-func TestATableAlignsColumnsAndNumbers(t *testing.T) {
-	tab := newTable(false, "NAME", ">N", "LAST")
-	tab.add("a", "1", "x")
-	tab.add("longer", "1000", "")
-	tab.add("größe", "20", cell{"z", styleBad})
+// shown returns what people see in one of the forms.
+func shown(output string, colour bool, people func(*page)) string {
 	var b strings.Builder
-	if err := tab.writeTo(&b); err != nil {
-		t.Fatal(err)
+	if err := (&form{output: output}).write(&b, nil, colour, people); err != nil {
+		panic(err) // a strings.Builder takes everything
 	}
-	want := "NAME       N  LAST\n" +
-		"a          1  x\n" +
-		"longer  1000  -\n" +
-		"größe     20  z\n"
-	if b.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	return b.String()
+}
+
+func TestATableAlignsColumnsAndNumbers(t *testing.T) {
+	people := func(p *page) {
+		p.line("above\t%s", evil[2:3])
+		tab := p.table("NAME", ">N", "LAST", "+>WIDE")
+		tab.add("a", "1", "x", "7")
+		tab.add("longer", "1000", "", "70")
+		tab.add("größe", "20", cell{"z", styleBad}, "")
+		tab.write("below")
+	}
+	for output, want := range map[string]string{
+		formTable: `above  "\x1b"
+NAME       N  LAST
+a          1  x
+longer  1000  -
+größe     20  z
+below
+`,
+		formWide: `above  "\x1b"
+NAME       N  LAST  WIDE
+a          1  x        7
+longer  1000  -       70
+größe     20  z        -
+below
+`,
+	} {
+		if got := shown(output, false, people); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
 	}
 }
 
 func TestColoursTakeNoRoomAndAreOnlyThereWhenAsked(t *testing.T) {
 	text := func(colour bool) string {
-		tab := newTable(colour, "STATE", "NEXT")
-		tab.add(stateCell("alive"), "n")
-		tab.add(stateCell("failed"), "n")
-		var b strings.Builder
-		if err := tab.writeTo(&b); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
+		return shown(formTable, colour, func(p *page) {
+			tab := p.table("STATE", "NEXT")
+			tab.add(stateCell("alive"), "n")
+			tab.add(stateCell("failed"), "n")
+			tab.write()
+		})
 	}
 	coloured := text(true)
 	if !strings.Contains(coloured, string(styleGood)+"alive"+reset+"   n") || !strings.Contains(coloured, string(styleBad)+"failed"+reset+"  n") {
@@ -95,47 +115,40 @@ func filled[T any]() (v T) {
 }
 
 func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
-	style := tableStyle{wide: true, colour: false}
 	config, members, offered := filled[api.Config](), filled[MembersDocument](), filled[api.WorkerServices]()
 	plan, explain, route, keys := filled[api.Plan](), filled[api.Explanation](), filled[api.Route](), filled[api.Keys]()
 	forwarded, services, service, report := filled[api.Route](), filled[api.Services](), filled[api.Service](), filled[api.Report]()
 	forwarded.Decision = nil
 	planChange, blocks := filled[api.PlanChange](), filled[api.Blocks]()
 	health := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"status": "ok\u001b[2J"}`))}
-	for name, write := range map[string]func(io.Writer) error{
-		"config":          func(w io.Writer) error { return configTable(w, config, true, style) },
-		"members":         func(w io.Writer) error { return membersTable(w, &members, style) },
-		"worker services": func(w io.Writer) error { return workerServicesTable(w, &offered, style) },
-		"worker reload":   func(w io.Writer) error { return changeTable(w, filled[api.WorkerReload]()) },
-		"plan":            func(w io.Writer) error { return planTable(w, &plan, style) },
-		"plan change":     func(w io.Writer) error { return planChangeTable(w, &planChange, style) },
-		"explain":         func(w io.Writer) error { return explainTable(w, &explain, style) },
-		"route":           func(w io.Writer) error { return routeTable(w, &route, style) },
-		"forwarded":       func(w io.Writer) error { return routeTable(w, &forwarded, style) },
-		"keys":            func(w io.Writer) error { return keysTable(w, &keys) },
-		"blocks":          func(w io.Writer) error { return blocksTable(w, &blocks, style) },
-		"services":        func(w io.Writer) error { return servicesTable(w, &services, style) },
-		"service":         func(w io.Writer) error { return serviceTable(w, &service, style) },
-		"check":           func(w io.Writer) error { return checkText(w, &report, false) },
-		"reload":          func(w io.Writer) error { return reloadText(w, filled[api.Reload]()) },
-		"drain":           func(w io.Writer) error { return relayDrainText(w, filled[api.Drain]()) },
-		"health":          func(w io.Writer) error { return judgeHealth(w, health) },
-		"an error": func(w io.Writer) error {
-			_, err := io.WriteString(w, process.PrintableLines("the relay said "+evil))
-			return err
-		},
+	for name, write := range map[string]func(*page){
+		"config":          func(p *page) { configTable(p, config, true) },
+		"members":         func(p *page) { membersTable(p, &members) },
+		"worker services": func(p *page) { workerServicesTable(p, &offered) },
+		"worker reload":   func(p *page) { changeTable(p, filled[api.WorkerReload]()) },
+		"plan":            func(p *page) { planTable(p, &plan) },
+		"plan change":     func(p *page) { planChangeTable(p, &planChange) },
+		"explain":         func(p *page) { explainTable(p, &explain) },
+		"route":           func(p *page) { routeTable(p, &route) },
+		"forwarded":       func(p *page) { routeTable(p, &forwarded) },
+		"keys":            func(p *page) { keysTable(p, &keys) },
+		"blocks":          func(p *page) { blocksTable(p, &blocks) },
+		"services":        func(p *page) { servicesTable(p, &services) },
+		"service":         func(p *page) { serviceTable(p, &service) },
+		"check":           func(p *page) { checkText(p, &report) },
+		"reload":          func(p *page) { reloadText(p, filled[api.Reload]()) },
+		"drain":           func(p *page) { relayDrainText(p, filled[api.Drain]()) },
+		"health":          func(p *page) { _ = judgeHealth(p, health) },
+		"an error":        func(p *page) { _, _ = io.WriteString(p, process.PrintableLines("the relay said "+evil)) },
 	} {
-		var b strings.Builder
-		if err := write(&b); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		for line := range strings.SplitSeq(b.String(), "\n") {
+		text := shown(formWide, false, write)
+		for line := range strings.SplitSeq(text, "\n") {
 			if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) && r != '\t' }) || strings.HasPrefix(line, "forged") && name != "an error" && name != "explain" || !utf8.ValidString(line) {
 				t.Errorf("%s: a line is %q", name, line)
 			}
 		}
-		if !strings.Contains(b.String(), `\x1b[2J`) {
-			t.Errorf("%s does not show what the member says:\n%s", name, b.String())
+		if !strings.Contains(text, `\x1b[2J`) {
+			t.Errorf("%s does not show what the member says:\n%s", name, text)
 		}
 	}
 }
@@ -169,30 +182,24 @@ func TestADrainedWorkerStaysInTheTableOfItsService(t *testing.T) {
 		{Service: advertise.Service{Name: "echo", Address: "10.0.0.3:80", State: advertise.Ready}, Worker: &advertise.Worker{NodeID: "w3", Unreachable: true}},
 	}}
 	a.Endpoints = 3
-	for _, wide := range []bool{false, true} {
-		var b strings.Builder
-		if err := serviceTable(&b, &a, tableStyle{wide: wide}); err != nil {
-			t.Fatal(err)
-		}
+	for _, output := range []string{formTable, formWide} {
+		text := shown(output, false, func(p *page) { serviceTable(p, &a) })
 		rows := map[string]string{}
-		for line := range strings.Lines(b.String()) {
+		for line := range strings.Lines(text) {
 			if fields := strings.Fields(line); len(fields) > 1 {
 				rows[fields[0]] = fields[1]
 			}
 		}
-		if rows["w2"] != "draining" || rows["w3"] != "unreachable" || !strings.Contains(b.String(), "endpoints  3, 2 of them not taking new requests") {
-			t.Errorf("wide %v:\n%s", wide, &b)
+		if rows["w2"] != "draining" || rows["w3"] != "unreachable" || !strings.Contains(text, "endpoints  3, 2 of them not taking new requests") {
+			t.Errorf("%s:\n%s", output, text)
 		}
 	}
 }
 
 func TestAMemberWhoseDoubtsAreDeniedIsNamedBelowTheTable(t *testing.T) {
-	var b strings.Builder
 	doc := MembersDocument{Doubters: map[string]uint64{"w2": 1234}}
-	if err := membersTable(&b, &doc, tableStyle{}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "w2 doubts members that live, or passes on such doubts: 1234 were denied\n"; !strings.HasSuffix(b.String(), want) {
-		t.Errorf("the table is\n%s", b.String())
+	text := shown(formTable, false, func(p *page) { membersTable(p, &doc) })
+	if want := "w2 doubts members that live, or passes on such doubts: 1234 were denied\n"; !strings.HasSuffix(text, want) {
+		t.Errorf("the table is\n%s", text)
 	}
 }

@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,18 +42,12 @@ func TapCommand() *cobra.Command {
 		if err := call.form.check(); err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		t := &tap{
 			path: "services/" + url.PathEscape(args[0]) + "/tap?where=" + url.QueryEscape(*where),
 			take: call.recordWriter(out), flush: out.Flush, notes: cmd.ErrOrStderr(),
 		}
-		err := t.run(ctx, call, *all)
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+		return untilInterrupted(cmd, func(ctx context.Context) error { return t.run(ctx, call, *all) })
 	}
 	return c
 }
@@ -76,7 +67,7 @@ func (t *tap) run(ctx context.Context, call *adminCall, all bool) error {
 	if !all {
 		return t.read(ctx, call, "")
 	}
-	members, err := call.members(ctx, memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}, roles: []string{string(identity.RoleRelay), string(identity.RoleGate)}})
+	members, err := call.living(ctx, identity.RoleRelay, identity.RoleGate)
 	if err != nil {
 		return err
 	}
@@ -130,14 +121,19 @@ func (c *adminCall) is(id string) func(relay string) error {
 	}
 }
 
-// atAll calls do for all members of these roles, one after the other, with the ID of the member that
-// must answer. A member that cannot be asked does not end the command.
-func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity.Role, do func(ctx context.Context, call *adminCall, id string) error) error {
+// living lists the members of these roles that answer requests.
+func (c *adminCall) living(ctx context.Context, roles ...identity.Role) (*MembersDocument, error) {
 	filter := memberFilter{states: []string{string(api.MemberAlive), string(api.MemberDraining)}}
 	for _, role := range roles {
 		filter.roles = append(filter.roles, string(role))
 	}
-	members, err := c.members(ctx, filter)
+	return c.members(ctx, filter)
+}
+
+// atAll calls do for all members of these roles, one after the other, with the ID of the member that
+// must answer. A member that cannot be asked does not end the command.
+func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity.Role, do func(ctx context.Context, call *adminCall, id string) error) error {
+	members, err := c.living(ctx, roles...)
 	if err != nil {
 		return err
 	}

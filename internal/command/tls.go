@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -290,7 +289,7 @@ func certificateInfoCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		errs = append(errs, form.write(stdout, text, func(w io.Writer) error { return writeInfos(w, infos) }))
+		errs = append(errs, form.show(stdout, text, func(p *page) { writeInfos(p, infos) }))
 		return errors.Join(errs...)
 	})
 }
@@ -310,33 +309,30 @@ func rolesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return form.write(stdout, text, writeRoles)
+		return form.show(stdout, text, writeRoles)
 	})
 }
 
 // writeRoles writes the connection matrix, one line for each role that opens a connection.
-func writeRoles(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, `initiator \ target`)
+func writeRoles(p *page) {
+	fmt.Fprint(p, `initiator \ target`)
 	matrix, roles := identity.ConnectionMatrix(), identity.Roles()
 	for _, target := range roles {
-		fmt.Fprintf(w, "\t%s", target)
+		fmt.Fprintf(p, "\t%s", target)
 	}
 	for _, initiator := range roles {
-		fmt.Fprintf(w, "\n%s", initiator)
+		fmt.Fprintf(p, "\n%s", initiator)
 		for _, target := range roles {
-			fmt.Fprintf(w, "\t%s", cmp.Or(matrix[initiator][target], "no"))
+			fmt.Fprintf(p, "\t%s", cmp.Or(matrix[initiator][target], "no"))
 		}
 	}
-	fmt.Fprintln(w)
-	return w.Flush()
+	fmt.Fprintln(p)
 }
 
-func writeInfos(out io.Writer, infos []fileInfo) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func writeInfos(p *page, infos []fileInfo) {
 	for i, info := range infos {
 		if i > 0 {
-			fmt.Fprintln(w)
+			fmt.Fprintln(p)
 		}
 		holder, services := info.Problem, ""
 		switch {
@@ -352,11 +348,10 @@ func writeInfos(out io.Writer, infos []fileInfo) error {
 		case identity.Expired:
 			validity += " " + days(-left) + " ago"
 		}
-		fmt.Fprintf(w, "file\t%s\nholder\t%s\n%svalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
+		fmt.Fprintf(p, "file\t%s\nholder\t%s\n%svalidity\t%s\nfrom\t%s\nuntil\t%s\nissuer\t%q\nkey\t%s\nserial\t%s\nsha256\t%s\n",
 			info.File, holder, services, validity, info.NotBefore.Format(time.RFC3339), info.NotAfter.Format(time.RFC3339),
 			info.Issuer, info.Key, info.Serial, info.Fingerprint)
 	}
-	return w.Flush()
 }
 
 // days formats a duration in days, or in hours and minutes below one day.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -187,7 +186,7 @@ func (t *top) close() {
 	}
 }
 
-func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
+func topTable(p *page, doc *TopDocument) {
 	columns := []string{strings.ToUpper(doc.By), ">REQ/S", ">ERR/S"}
 	switch doc.By {
 	case byService:
@@ -197,10 +196,7 @@ func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
 	default:
 		columns = append(columns, ">P50", ">P99")
 	}
-	if style.wide {
-		columns = append(columns, ">REQUESTS", ">FAILED")
-	}
-	t := newTable(style.colour, columns...)
+	t := p.table(append(columns, "+>REQUESTS", "+>FAILED")...)
 	for _, r := range doc.Rows {
 		failing := cell{rateText(r.ErrorsPerSecond), plain}
 		if r.Errors > 0 {
@@ -215,14 +211,11 @@ func topTable(w io.Writer, doc *TopDocument, style tableStyle) error {
 		default:
 			row = append(row, latency(r.P50Ms), latency(r.P99Ms))
 		}
-		if style.wide {
-			row = append(row, fmt.Sprint(r.Requests), fmt.Sprint(r.Errors))
-		}
-		t.add(row...)
+		t.add(append(row, fmt.Sprint(r.Requests), fmt.Sprint(r.Errors))...)
 	}
 	note := fmt.Sprintf("%s over %s", doc.Relay, (time.Duration(doc.WindowMs) * time.Millisecond).Round(10*time.Millisecond))
 	if doc.Dropped > 0 {
 		note += fmt.Sprintf("; %d more requests were dropped and are not counted", doc.Dropped)
 	}
-	return t.writeNoted(w, note)
+	t.write(note)
 }

@@ -53,7 +53,7 @@ func (w *watch) check(cmd *cobra.Command) error {
 // interval. Ctrl-C ends it without an error. An error of the first fetch is returned. A
 // later error is printed and fetch is repeated, because operators watch a process that
 // restarts.
-func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), table func(io.Writer) error) error {
+func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]byte, error), show func(*page)) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -85,12 +85,12 @@ func (c *adminCall) watching(cmd *cobra.Command, fetch func(context.Context) ([]
 			last = nil
 		case redraw:
 			var b bytes.Buffer
-			if err = c.write(&b, text, table); err == nil {
+			if err = c.write(&b, text, coloured(out), show); err == nil {
 				err = c.draw(&display, b.String())
 			}
 		case !bytes.Equal(text, last):
 			if err = c.separate(out, first); err == nil {
-				err = c.write(out, text, table)
+				err = c.show(out, text, show)
 			}
 			last, said = text, ""
 		default:
