@@ -120,10 +120,5 @@ func (c *adminCall) separate(out io.Writer, first bool) error {
 // draw replaces what the terminal shows.
 func (c *adminCall) draw(display *screen.Screen, text string) error {
 	text = fmt.Sprintf("%s at %s, every %s, now %s; Ctrl-C ends\n\n%s", c.process, c.addr(), c.interval, time.Now().Format(time.TimeOnly), text)
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if _, height := display.Size(); height > 2 && len(lines) >= height {
-		left := len(lines) - (height - 2)
-		lines = append(lines[:height-2], fmt.Sprintf("and %d lines more", left))
-	}
-	return display.Draw(lines)
+	return display.Draw(strings.Split(strings.TrimRight(text, "\n"), "\n"))
 }

@@ -39,7 +39,7 @@ worker-02         2       0.0     19.19         0  evicted 1/2
 worker-03         0       0.0      0.00         0  absent
 
 10:00:01 killed worker-03`
-	if got := strings.Join(fixedFrame().table(0, 0), "\n"); got != want {
+	if got := strings.Join(fixedFrame().table(0), "\n"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -52,7 +52,7 @@ func TestARelayThatDidNotAnswerIsNamed(t *testing.T) {
 		t.Errorf("the line is %q, %v", line.String(), err)
 	}
 	const want = "relay-1  did not answer  http://127.0.0.1:1001  admin http://127.0.0.1:1002"
-	if lines := f.table(80, 24); !slices.Contains(lines, want) {
+	if lines := f.table(24); !slices.Contains(lines, want) {
 		t.Errorf("there is no line %q in\n%s", want, strings.Join(lines, "\n"))
 	}
 }
@@ -60,7 +60,12 @@ func TestARelayThatDidNotAnswerIsNamed(t *testing.T) {
 func TestATableNeverOutgrowsItsTerminal(t *testing.T) {
 	for _, size := range []struct{ width, height int }{{80, 24}, {80, 13}, {80, 12}, {20, 11}, {80, 4}, {1, 24}} {
 		t.Run(fmt.Sprintf("%dx%d", size.width, size.height), func(t *testing.T) {
-			lines := fixedFrame().table(size.width, size.height)
+			var out strings.Builder
+			d := &tableDisplay{Screen: screen.Screen{Out: &out, Top: true, Size: func() (int, int) { return size.width, size.height }}}
+			if err := d.show(fixedFrame()); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(strings.TrimPrefix(out.String(), "\x1b[H"), "\x1b[K\r\n\x1b[J"), "\x1b[K\r\n")
 			if len(lines) >= size.height {
 				t.Errorf("%d lines and the cursor do not fit %d", len(lines), size.height)
 			}
@@ -75,7 +80,7 @@ func TestATableNeverOutgrowsItsTerminal(t *testing.T) {
 
 func TestOfRowsThatDoNotFitThoseOfKilledWorkersStayFirst(t *testing.T) {
 	f := fixedFrame()
-	text := strings.Join(f.table(80, 12), "\n")
+	text := strings.Join(f.table(12), "\n")
 	if !strings.Contains(text, "worker-02") || strings.Contains(text, "worker-01") || !strings.Contains(text, "… and 2 more") {
 		t.Errorf("the worker that is evicted is hidden:\n%s", text)
 	}
@@ -88,7 +93,7 @@ func TestOfRowsThatDoNotFitThoseOfKilledWorkersStayFirst(t *testing.T) {
 		f.Rows = append(f.Rows, row{Worker: workerID(i), Relays: 3, State: stateActive})
 	}
 	f.Rows[20].State, f.Rows[22].State = "absent", killedState(stateActive, time.Now())
-	lines := f.table(80, 24)
+	lines := f.table(24)
 	var workers []string
 	for _, l := range lines {
 		if strings.HasPrefix(l, "worker-") || strings.HasPrefix(l, "…") {

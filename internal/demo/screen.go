@@ -55,7 +55,8 @@ func newTableDisplay(out io.Writer, terminal *os.File) *tableDisplay {
 
 func (d *tableDisplay) show(f frame) error {
 	f.Events = d.events
-	return d.Draw(f.table(d.Size()))
+	_, height := d.Size()
+	return d.Draw(f.table(height))
 }
 
 func (d *tableDisplay) event(text string) error {
@@ -189,10 +190,10 @@ func shortMS(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// table formats the frame as lines of at most width characters and at most height lines; 0
-// is unlimited. If rows are omitted, the last one has their number, and workers that are
-// not simply active come first. The lines of relays fit a terminal of 80 characters.
-func (f frame) table(width, height int) []string {
+// table formats the frame as lines. Rows are omitted for which a terminal of this height has no room;
+// 0 is unlimited. Then the last row has their number, and workers that are not simply active come
+// first. The lines of relays fit a terminal of 80 characters.
+func (f frame) table(height int) []string {
 	lines := []string{strings.TrimSpace(f.line()), ""}
 	for _, r := range f.Relays {
 		state := fmt.Sprintf(" %d of %d workers", r.Workers, len(f.Rows))
@@ -223,14 +224,5 @@ func (f frame) table(width, height int) []string {
 	if hidden := len(f.Rows) - len(rows); hidden > 0 {
 		lines = append(lines, fmt.Sprintf("… and %d more", hidden))
 	}
-	lines = append(lines, below...)
-	if height > 0 {
-		lines = lines[:min(len(lines), max(height-1, 0))]
-	}
-	for i, l := range lines {
-		if runes := []rune(l); width > 0 && len(runes) > width {
-			lines[i] = string(runes[:width])
-		}
-	}
-	return lines
+	return append(lines, below...)
 }

@@ -6,6 +6,6 @@
 //
 //	lines ──► Draw ──► from the top of the terminal, or over the last frame
 //
-// Rules: a Screen is for one goroutine. The caller makes lines that fit: Draw cuts none, so that
-// the caller decides what is left out.
+// Rules: a Screen is for one goroutine. A frame never makes the terminal scroll: Draw cuts what does
+// not fit. A caller that knows which lines matter least leaves those out before.
 package screen

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/term"
@@ -13,7 +14,7 @@ import (
 type Screen struct {
 	// Out receives the frames.
 	Out io.Writer
-	// Size returns the columns and lines of the terminal.
+	// Size returns the columns and lines of the terminal. Required.
 	Size func() (width, height int)
 	// Top draws from the top of the terminal. Otherwise frames begin where the cursor was before
 	// the first one, so that earlier output stays.
@@ -33,8 +34,12 @@ func SizeOf(terminal *os.File) func() (width, height int) {
 	}
 }
 
-// Draw replaces the last frame.
+// Draw replaces the last frame. It shows as much of the lines as fits, and how many do not.
 func (s *Screen) Draw(lines []string) error {
+	width, height := s.Size()
+	if fit := max(height-2, 0); len(lines) >= height {
+		lines = append(slices.Clip(lines[:fit]), fmt.Sprintf("and %d lines more", len(lines)-fit))
+	}
 	const home, clearLine, clearRest = "\x1b[H", "\x1b[K", "\x1b[J"
 	var b strings.Builder
 	switch {
@@ -44,10 +49,29 @@ func (s *Screen) Draw(lines []string) error {
 		fmt.Fprintf(&b, "\r\x1b[%dA", s.drawn)
 	}
 	for _, l := range lines {
-		b.WriteString(l + clearLine + "\r\n")
+		b.WriteString(cut(l, width) + clearLine + "\r\n")
 	}
 	b.WriteString(clearRest)
 	s.drawn = len(lines)
 	_, err := io.WriteString(s.Out, b.String())
 	return err
+}
+
+// cut returns the part of a line that fits, because a terminal would continue the line below and so
+// scroll. Colours take no room, and those of the rest are kept, because the last one may end another.
+func cut(line string, width int) string {
+	colour := false
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\x1b':
+			colour = true
+		case colour:
+			colour = r != 'm'
+		case width == 0:
+			return -1
+		default:
+			width--
+		}
+		return r
+	}, line)
 }
