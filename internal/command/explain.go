@@ -262,7 +262,7 @@ func candidatesTable(p *page, d *api.Decision) {
 	}
 	figure := func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 	columns := []string{"WON", "CANDIDATE", "+INSTANCE", "+ADDRESS", ">SCORE"}
-	parts := d.Candidates[0].Parts != nil
+	parts := slices.ContainsFunc(d.Candidates, func(c api.Candidate) bool { return c.Parts != nil })
 	if parts {
 		columns = append(columns, ">LATENCY", ">QUEUE", ">HEADROOM", ">SUCCESS", ">RAMP")
 	}

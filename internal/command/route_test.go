@@ -76,6 +76,20 @@ WON  CANDIDATE  SCORE  LATENCY  QUEUE  HEADROOM  SUCCESS  RAMP  NOTE
 yes  w1             2   1.5 ms   0.25       1.5        1     1  pair 1
 -    w2            40    20 ms      1       1.5     0.98   0.5  pair 1
 `, ""},
+		"scores with and without parts": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
+			Strategy: "p2c", Origin: "default", Winner: "w2", Reason: "it scores lower", Measure: "expected cost",
+			Candidates: []api.Candidate{{Node: "w1", Score: 2}, {Node: "w2", Score: 1, Parts: &api.ScoreParts{LatencyMs: 1, Success: 1, Ramp: 1}}},
+		}}, `service   echo
+relay     r1, affine
+strategy  p2c (the default)
+winner    w2
+reason    it scores lower
+score     expected cost
+
+WON  CANDIDATE  SCORE  LATENCY  QUEUE  HEADROOM  SUCCESS  RAMP  NOTE
+-    w1             2        -      -         -        -     -  -
+yes  w2             1     1 ms      0         0        1     1  -
+`, ""},
 		"none": {api.Route{Service: "echo", Relay: "r1", Role: "affine", Decision: &api.Decision{
 			Strategy: "manual;preferred=w9", Origin: "service_setting", Reason: "w9 is not there", Measure: "place",
 		}}, `service   echo
