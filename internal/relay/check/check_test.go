@@ -427,8 +427,14 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 	seesToo := func(f *check.Fleet, ids ...string) {
 		one := f.Peers[1].Facts
 		one.MembersSum, one.Members = "9999", append(slices.Clone(f.Self.Members), ids...)
+		slices.Sort(one.Members)
 		one.MemberCount = len(one.Members)
 	}
+	unlisted := func(f *check.Fleet, members int) {
+		one := f.Peers[1].Facts
+		one.MembersSum, one.Members, one.MemberCount = "9999", nil, members
+	}
+	ends := func(f *check.Fleet, listed int) { f.Peers[1].Facts.Members = f.Peers[1].Facts.Members[:listed] }
 	hang := func(f *check.Fleet, id string) {
 		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Err: errors.New("no answer"), TCP: errors.New("accepts connections and does not answer")})
 		f.Addresses[id], f.Self.Members = "10.0.1.9:7401", append(slices.Clone(f.Self.Members), id)
@@ -476,9 +482,36 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 			f.Peers[1].Facts.MemberCount--
 		}, false},
 		{"a stranger is there, too", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); seesToo(f, "x1", "r9") }, false},
-		{"which members differ is not told", "members-agree", func(f *check.Fleet) {
+		// A relay whose answers travel in clear text lists no members.
+		{"which members differ is not listed", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); unlisted(f, 6) }, true},
+		{"workers hang, and nothing is listed", "members-agree", func(f *check.Fleet) { hang(f, "x1"); hang(f, "x2"); unlisted(f, 5) }, true},
+		{"workers hang, not all were asked, and nothing is listed", "members-agree", func(f *check.Fleet) {
+			hang(f, "x1")
+			hang(f, "x2")
+			f.Pings = f.Pings[:len(f.Pings)-1]
+			unlisted(f, 5)
+		}, true},
+		{"no worker stopped, and nothing is listed", "members-agree", func(f *check.Fleet) { unlisted(f, 6) }, false},
+		{"a relay lacks more than stopped, and nothing is listed", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); unlisted(f, 3) }, false},
+		{"a relay sees more than stopped, and nothing is listed", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); unlisted(f, 7) }, false},
+		{"a relay is not reached over UDP, and nothing is listed", "members-agree", func(f *check.Fleet) {
 			vanish(f, "x1")
-			f.Peers[1].Facts.MembersSum, f.Peers[1].Facts.Members = "9999", nil
+			unlisted(f, 6)
+			f.Pings[0].Err = errors.New("no answer")
+		}, false},
+		{"a relay does not reach this one over UDP, and nothing is listed", "members-agree", func(f *check.Fleet) {
+			vanish(f, "x1")
+			unlisted(f, 6)
+			f.Peers[0].Facts.Back.UDP = "no answer"
+		}, false},
+		// The list of a large view ends early.
+		{"a part of the difference is listed, and stopped", "members-agree", func(f *check.Fleet) { vanish(f, "u1", "x1"); seesToo(f, "u1", "x1"); ends(f, 4) }, true},
+		{"no part of the difference is listed", "members-agree", func(f *check.Fleet) { vanish(f, "x1"); seesToo(f, "x1"); ends(f, 4) }, true},
+		{"a part of the difference is listed, and runs", "members-agree", func(f *check.Fleet) {
+			vanish(f, "x1", "x2")
+			seesToo(f, "x1", "x2")
+			f.Peers[1].Facts.Members = slices.DeleteFunc(f.Peers[1].Facts.Members, func(id string) bool { return id == "w2" })
+			ends(f, 5)
 		}, false},
 	} {
 		f := healthy()
@@ -496,6 +529,47 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 		}
 		if found == 0 {
 			t.Errorf("%s: %s found nothing", c.name, c.check)
+		}
+	}
+}
+
+// A relay whose answers travel in clear text counts the connections that it lacks, and lists none.
+// As many as workers that stopped have are theirs, and workers-answer reports these.
+func TestMissingConnectionsToWorkersThatStoppedNeedNoList(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		missing int
+		wound   func(*check.Fleet)
+		found   bool
+	}{
+		{"no worker stopped", 1, func(*check.Fleet) {}, true},
+		{"as many as one worker has", 3, func(f *check.Fleet) { vanish(f, "x1") }, false},
+		{"more than one worker has", 4, func(f *check.Fleet) { vanish(f, "x1") }, true},
+		{"a relay does not answer", 3, func(f *check.Fleet) { vanish(f, "x1"); f.Peers[1].Facts, f.Peers[1].Err = nil, errors.New("timeout") }, true},
+	} {
+		f := healthy()
+		c.wound(f)
+		f.Peers[0].Facts.MissingCount = c.missing
+		found := slices.ContainsFunc(check.Judge(f).Findings, func(one api.Finding) bool { return one.Check == "coverage" && one.Status != api.OK })
+		if found != c.found {
+			t.Errorf("%s: reported %t, want %t", c.name, found, c.found)
+		}
+	}
+}
+
+// Where only a part of a difference is known, the finding names that, and otherwise the numbers.
+func TestADifferenceOfMembersIsNamedAsFarAsItIsListed(t *testing.T) {
+	for want, members := range map[string][]string{
+		"r3 sees other members than r1: it alone has w9":                           {"r1", "r2", "r3", "w1", "w2", "w9"},
+		"r3 sees other members than r1: among others it lacks w1; it alone has r9": {"r1", "r2", "r3", "r9", "w2"},
+		"r3 sees other members than r1: it sees 6, r1 sees 5":                      {"r1", "r2", "r3"},
+		"r3 sees other members than r1: it sees 6, r1 sees 5 ":                     nil,
+	} {
+		f := healthy()
+		one := f.Peers[1].Facts
+		one.MembersSum, one.Members, one.MemberCount = "9999", members, 6
+		if !slices.ContainsFunc(check.Judge(f).Findings, func(one api.Finding) bool { return one.Check == "members-agree" && one.Text == strings.TrimSpace(want) }) {
+			t.Errorf("no finding %q", want)
 		}
 	}
 }

@@ -128,6 +128,23 @@ func (f *Fleet) follows(ids []string) bool {
 	return some
 }
 
+// mayFollow is follows for a difference of which only the members in ids are known: nothing but
+// workers stopped, ids are among these, and the two relays differ by no more members than that.
+func (f *Fleet) mayFollow(ids []string, odd oddOne) bool {
+	apart := odd.usual.MemberCount - odd.facts.MemberCount
+	return f.onlyWorkersStopped() && (len(ids) == 0 || f.follows(ids)) && max(apart, -apart) <= f.mostStopped()
+}
+
+// mostStopped returns how many workers have stopped at most: those that are known, and with them
+// all that were not asked if one that was asked has stopped.
+func (f *Fleet) mostStopped() int {
+	stopped := len(f.dead())
+	if len(f.dead()) > len(f.FailedWorkers) {
+		stopped += max(0, len(f.Addresses)-1-len(f.Pings)) // 1 is this relay
+	}
+	return stopped
+}
+
 // onlyWorkersStopped reports whether workers ended, hang or vanished, and everything else answers:
 // then no relay is cut off.
 func (f *Fleet) onlyWorkersStopped() bool {

@@ -42,9 +42,14 @@ func fineIDs(*Fleet) string { return "every id is that of one process" }
 func membersAgree(f *Fleet) (found []api.Finding) {
 	for _, odd := range disagreeing(f, func(one *Facts) string { return one.MembersSum }) {
 		text := fmt.Sprintf("%s sees other members than %s", odd.facts.Relay, odd.usual.Relay)
-		lacks, surplus, listed := difference(odd.usual, odd.facts)
-		if listed {
+		lacks, surplus, whole := difference(odd.usual, odd.facts)
+		switch {
+		case whole:
 			text += ": " + describe(lacks, surplus)
+		case len(lacks)+len(surplus) > 0:
+			text += ": among others " + describe(lacks, surplus)
+		default:
+			text += fmt.Sprintf(": it sees %d, %s sees %d", odd.facts.MemberCount, odd.usual.Relay, odd.usual.MemberCount)
 		}
 		finding := api.Finding{
 			Status: api.Failed, Subject: odd.facts.Relay, Passing: true, Text: text,
@@ -52,7 +57,8 @@ func membersAgree(f *Fleet) (found []api.Finding) {
 			Remedy: fmt.Sprintf("allow TCP and UDP between the gossip addresses of %s and all others; is --advertise-addr what the others can reach? Run `relay check` on %s", odd.facts.Relay, odd.facts.Relay),
 			Page:   page("members-disagree"),
 		}
-		if f.follows(slices.Concat(lacks, surplus)) {
+		differ := slices.Concat(lacks, surplus)
+		if whole && f.follows(differ) || !whole && f.mayFollow(differ, odd) {
 			finding = consequence(finding)
 		}
 		found = append(found, finding)
@@ -121,19 +127,35 @@ func disagreeing(f *Fleet, value func(*Facts) string) (out []oddOne) {
 	return out
 }
 
-// difference returns the members that only one of two relays sees, if both list all.
-func difference(usual, odd *Facts) (lacks, surplus []string, listed bool) {
-	if len(usual.Members) == 0 || len(odd.Members) == 0 || len(usual.Members) != usual.MemberCount || len(odd.Members) != odd.MemberCount {
-		return nil, nil, false
+// difference returns the members that only one of two relays sees, and whether these are all:
+// the list of a large view ends early, and that of a relay whose answers travel in clear text
+// is empty. Lists are sorted, so two of them are compared up to the end of the shorter part.
+func difference(usual, odd *Facts) (lacks, surplus []string, whole bool) {
+	whole = true
+	theirs, its := usual.Members, odd.Members
+	for _, one := range []*Facts{usual, odd} {
+		if n := len(one.Members); n != one.MemberCount || n == 0 {
+			whole = false
+			if n == 0 {
+				return nil, nil, false
+			}
+			theirs, its = upTo(theirs, one.Members[n-1]), upTo(its, one.Members[n-1])
+		}
 	}
-	missing, more := set(usual.Members), set(odd.Members)
-	for _, id := range odd.Members {
+	missing, more := set(theirs), set(its)
+	for _, id := range its {
 		delete(missing, id)
 	}
-	for _, id := range usual.Members {
+	for _, id := range theirs {
 		delete(more, id)
 	}
-	return slices.Collect(maps.Keys(missing)), slices.Collect(maps.Keys(more)), true
+	return slices.Collect(maps.Keys(missing)), slices.Collect(maps.Keys(more)), whole
+}
+
+// upTo returns the part of a sorted list up to an ID.
+func upTo(ids []string, last string) []string {
+	i, _ := slices.BinarySearch(ids, last+"\x00")
+	return ids[:i]
 }
 
 // describe returns a difference as text.
