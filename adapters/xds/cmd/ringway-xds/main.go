@@ -81,6 +81,8 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry, Template: *template}); err != nil {
 			return err
 		}
+	} else if *template != "" {
+		return fmt.Errorf("-identity-template %q: without certificates there are no names to read: give -tls-cert, -tls-key and -tls-ca, too, or leave it out", *template)
 	}
 	if *keys != "" {
 		if member.Keyring, err = membership.OpenKeyring(*keys); err != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +21,15 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 const workers = 7
@@ -33,7 +38,7 @@ var envoys = []string{"envoy-0", "envoy-1", "envoy-2", "envoy-3", "envoy-4"}
 
 // addressOf returns the address at which a worker offers its service.
 func addressOf(worker string) string {
-	return fmt.Sprintf("127.0.%s.1:80", strings.TrimPrefix(worker, "w"))
+	return "127.0.0.1:800" + strings.TrimPrefix(worker, "w") // of the worker's host, as the offer of a certified worker must be
 }
 
 // The program, workers and clients are processes or members over real sockets.
@@ -62,7 +67,7 @@ func TestTheProgramGivesEachEnvoyTheRangeOfItsRelayAndCounts(t *testing.T) {
 		}
 		return value
 	}
-	startWorkers(t, gossip)
+	startWorkers(t, gossip, nil)
 	procs.Await(t, "the program knows the workers and is ready", func() bool {
 		code, _ := get("/readyz")
 		return code == http.StatusOK && metric("ringway_advertise_endpoints") == workers
@@ -109,18 +114,89 @@ func TestTheProgramGivesEachEnvoyTheRangeOfItsRelayAndCounts(t *testing.T) {
 	}
 }
 
-// startWorkers starts members that offer echo, until the end of the test.
-func startWorkers(t *testing.T, seed string) {
+// spiffeTemplate is how the issuer of the next test names workloads.
+const spiffeTemplate = "spiffe://shop.test/{environment}/{cluster}/{role}/{node}"
+
+// All of them have a SPIFFE ID of another issuer: the program, the workers, and the Envoys.
+func TestTheProgramAndItsEnvoysHaveSPIFFEIDsOfAnotherIssuer(t *testing.T) {
+	dir := t.TempDir()
+	if err := procs.Build(".", dir, false, "."); err != nil {
+		t.Fatal(err)
+	}
+	ca := clienttlstest.New(t)
+	named := func(role identity.Role, node string) clienttlstest.Certificate {
+		return clienttlstest.Certificate{URI: fmt.Sprintf("spiffe://shop.test/dev/shop/%s/%s", role, node)}
+	}
+	source := func(role identity.Role, node string) *identity.Source {
+		cert, key := ca.Issue(named(role, node))
+		s, err := identity.NewStaticSource(identity.PEM{Certificate: cert, Key: key, Authorities: ca.PEM()}, identity.SourceConfig{Template: spiffeTemplate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	gossip, addr, admin := procs.FreeAddr(t), procs.FreeAddr(t), procs.FreeAddr(t)
+	args := []string{"-cluster", "shop", "-environment", "dev", "-gossip-addr", gossip, "-addr", addr, "-admin-addr", admin, "-clients", strings.Join(envoys, ",")}
+	cert, key := ca.Files(filepath.Join(dir, "xds"), named(identity.RoleObserver, "xds"))
+	certificate := []string{"-tls-cert", cert, "-tls-key", key, "-tls-ca", ca.WriteTo(filepath.Join(dir, "ca.crt"))}
+	for want, more := range map[string][]string{
+		"its SPIFFE ID counts only with an identity template": certificate,
+		"{node} is missing":                           append([]string{"-identity-template", "spiffe://shop.test/{environment}/{cluster}/{role}/xds"}, certificate...),
+		"without certificates there are no names":     {"-identity-template", spiffeTemplate},
+		"it does not begin with spiffe://other.test/": append([]string{"-identity-template", strings.Replace(spiffeTemplate, "shop", "other", 1)}, certificate...),
+	} {
+		refused := procs.Start(t, procs.Config{Binary: "ringway-xds", Dir: dir, Args: slices.Concat(args, more)})
+		if code := refused.Exit(t); code != 1 || !strings.Contains(refused.Output(), want) {
+			t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, refused.Output())
+		}
+	}
+
+	program := procs.Start(t, procs.Config{Binary: "ringway-xds", Dir: dir, Args: slices.Concat(args, certificate, []string{"-identity-template", spiffeTemplate})})
+	startWorkers(t, gossip, source)
+	as := func(role identity.Role, node string) *grpc.ClientConn {
+		own := source(role, node)
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(own.ClientConfig(own.Policy(identity.Hello), identity.Expected{Node: "xds"}, "h2"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	procs.Await(t, "the program listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	first := as(identity.RoleRelay, envoys[0])
+	open(t, first, envoys[0]).until(ranges(t)[envoys[0]])
+	if _, err := open(t, first, envoys[1]).stream.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an Envoy with the SPIFFE ID of another one: %v", err)
+	}
+	program.Signal(t, syscall.SIGTERM)
+	if code := program.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// startWorkers starts members that offer echo, until the end of the test. With source they have
+// certificates.
+func startWorkers(t *testing.T, seed string, source func(identity.Role, string) *identity.Source) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	t.Cleanup(func() { stop(); running.Wait() })
 	for i := range workers {
 		id := fmt.Sprintf("w%d", i)
-		a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		cfg := advertise.AdvertiserConfig{
 			Cluster: "shop", Environment: "dev", ID: id, BindAddr: "127.0.0.1:0", Seeds: []string{seed}, DrainDelay: time.Millisecond,
 			Services: []advertise.Service{{Name: "echo", Address: addressOf(id)}},
-		})
+		}
+		if source != nil {
+			cfg.Identity, cfg.Services[0].Secured = source(identity.RoleWorker, id), true
+		}
+		a, err := advertise.NewAdvertiser(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
