@@ -202,11 +202,16 @@ func (s *Settings) Declare(set *settings.Set) {
 	settings.Int(set, &s.NewServicesPerMinute, settings.Spec{Name: "new-services-per-minute", Group: security,
 		Usage: "names of services not known before that one worker may bring in a minute, after a first --max-services-per-record of them; more wait"}, settings.AtLeast(1))
 	settings.Bool(set, &s.RequireServiceNames, settings.Spec{Name: "require-service-names", Group: security,
-		Usage: "use no offer of a worker whose certificate names no services (tls cert create --service); set it on all relays when relay check lists no such worker any more"})
+		Usage: "use no offer of a worker whose certificate names no services (tls cert create --service); set it on all relays when relay check lists no such worker any more; not with --identity-template"})
 	set.Check(func() []settings.Problem {
-		if s.RequireServiceNames && s.TLSCert == "" {
+		switch {
+		case !s.RequireServiceNames:
+		case s.TLSCert == "":
 			return []settings.Problem{{Setting: "require-service-names", Related: []string{"tls-cert"},
 				Reason: "without certificates there are no names of services in them", Allowed: "true with --tls-cert, --tls-key and --tls-ca"}}
+		case s.IdentityTemplate != "":
+			return []settings.Problem{{Setting: "require-service-names", Related: []string{"identity-template"},
+				Reason: "with --identity-template no certificate names services, because it has one SPIFFE ID and no other URI: every offer would be refused", Allowed: "false, or true with certificates that have names ringway://… and without --identity-template"}}
 		}
 		return nil
 	})

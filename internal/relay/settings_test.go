@@ -131,7 +131,11 @@ func TestServiceNamesAreRequiredOnlyWithCertificates(t *testing.T) {
 	if _, err := load(t, "--require-service-names"); err == nil || !strings.Contains(err.Error(), "require-service-names") || !strings.Contains(err.Error(), "--tls-cert") {
 		t.Errorf("without certificates: %v", err)
 	}
-	s, err := load(t, "--require-service-names", "--tls-cert", "a.crt", "--tls-key", "a.key", "--tls-ca", "ca.crt")
+	certified := []string{"--require-service-names", "--tls-cert", "a.crt", "--tls-key", "a.key", "--tls-ca", "ca.crt"}
+	if _, err := load(t, append([]string{"--identity-template", "spiffe://shop.test/{environment}/{cluster}/{role}/{node}"}, certified...)...); err == nil || !strings.Contains(err.Error(), "require-service-names") || !strings.Contains(err.Error(), "without --identity-template") {
+		t.Errorf("with certificates that name none: %v", err)
+	}
+	s, err := load(t, certified...)
 	if err != nil || !s.rules().RequireServiceNames {
 		t.Errorf("%+v, %v", s.rules(), err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
@@ -158,7 +159,10 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		"Endpoints -1 of the observer": func(m *membership.Config, cfg *router.Config) {
 			m.Role, m.ForwardAddr, cfg.Endpoints = identity.RoleObserver, "", -1
 		},
-		"RequireServiceNames, and the node":          func(_ *membership.Config, cfg *router.Config) { cfg.RequireServiceNames = true },
+		"RequireServiceNames, and the node": func(_ *membership.Config, cfg *router.Config) { cfg.RequireServiceNames = true },
+		"with which no certificate names services": func(m *membership.Config, cfg *router.Config) {
+			m.Identity, cfg.RequireServiceNames = spiffeSource(t), true
+		},
 		"Endpoints 5 of the relay":                   func(_ *membership.Config, cfg *router.Config) { cfg.Endpoints = 5 },
 		"has the role of a relay and no ForwardAddr": func(m *membership.Config, _ *router.Config) { m.ForwardAddr = "" },
 		"other relays forward requests to 127.0.0.1:1": func(m *membership.Config, cfg *router.Config) {
@@ -205,6 +209,18 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		}
 		_ = node.Close()
 	}
+}
+
+// spiffeSource is the identity of the relay r by a SPIFFE ID.
+func spiffeSource(t *testing.T) *identity.Source {
+	t.Helper()
+	ca := clienttlstest.New(t)
+	cert, key := ca.Issue(clienttlstest.Certificate{URI: "spiffe://shop.test/dev/shop/relay/r"})
+	s, err := identity.NewStaticSource(identity.PEM{Certificate: cert, Key: key, Authorities: ca.PEM()}, identity.SourceConfig{Template: "spiffe://shop.test/{environment}/{cluster}/{role}/{node}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func TestAStopWaitsForRequestsInFlight(t *testing.T) {

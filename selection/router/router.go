@@ -125,8 +125,12 @@ func New(cfg Config) (*Router, error) {
 	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes:
 		return nil, fmt.Errorf("router: Endpoints %d of the %s %q: give an observer 1 or more, 0 for the default of %d; the plan decides for other roles", cfg.Endpoints, member.Role, member.ID, defaultEndpoints)
 	}
-	if cfg.RequireServiceNames && member.Identity == nil {
+	switch {
+	case !cfg.RequireServiceNames:
+	case member.Identity == nil:
 		return nil, fmt.Errorf("router: RequireServiceNames, and the node %q has no certificate, so none is checked: give it an Identity", member.ID)
+	case !member.Identity.NamesServices():
+		return nil, fmt.Errorf("router: RequireServiceNames, and the Identity of the node %q has a Template, with which no certificate names services, so every offer would be refused: leave one of the two out", member.ID)
 	}
 	cfg.Endpoints = cmp.Or(cfg.Endpoints, defaultEndpoints)
 	for name, limit := range map[string]time.Duration{"RequestTimeout": cfg.RequestTimeout, "AttemptTimeout": cfg.AttemptTimeout, "DrainTimeout": cfg.DrainTimeout} {
