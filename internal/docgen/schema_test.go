@@ -40,7 +40,7 @@ var wrongType = []string{
 	"an item of the list must be a single value", "not a whole number", "not a number", "neither true nor false",
 	"the unit is missing", "not a duration", "not host:port", "the port is missing", "needs brackets", "not a number from 0 to 65535",
 	"neither a duration nor a percentage", "neither auto nor a number nor a percentage", "neither auto nor true nor false",
-	"cannot unmarshal", "no such field", "required; give it in the file",
+	"want keys with values, found", "want a list, found", "want a whole number, found", "want a time such as", "want a duration such as", "no such field", "required; give it in the file",
 }
 
 func TestTheSchemaAcceptsWhatLoadsAndRefusesWhatHasTheWrongType(t *testing.T) {

@@ -290,7 +290,7 @@ func TestCanariesAndAttributesOfCookiesThatMakeNoSenseAreRefused(t *testing.T) {
 		"echo=canary=2.0:-5%":                            "the share is not a percentage",
 		"echo=canary=2.0:1e1%":                           "the share is not a percentage",
 		"echo=canary=2.0:NaN%":                           "the share is not a percentage",
-		"echo=canary=2.0:101%":                           "want 0 % to 100 %",
+		"echo=canary=2.0:101%":                           "101 % is not between 0 % and 100 %",
 		"echo=canary=2.0 :5%":                            "leave the blanks around it out",
 		"echo=canary=2.\u00fc:5%":                        "printable ASCII",
 		"echo=canary=" + strings.Repeat("2", 65) + ":5%": "at most 64",

@@ -239,7 +239,7 @@ func TestALimitThatMakesNoSenseIsRefused(t *testing.T) {
 		"rate-limits: [{service: echo, rate: 1/s, burst: -1}]":                                      "burst -1: want 1 to 1000000 requests",
 		"rate-limits: [{service: echo, rate: 1/s, burst: 1000001}]":                                 "burst 1000001: want",
 		"rate-limits: [{service: echo, rate: 1/s, burst: 1.5}]":                                     "not a whole number: 1.5",
-		"rate-limits: [{service: echo, rate: 1/s, burst: many}]":                                    "cannot unmarshal",
+		"rate-limits: [{service: echo, rate: 1/s, burst: many}]":                                    `want a whole number, found "many"`,
 		"rate-limits: [{service: echo, rate: 1/s, per: caller}]":                                    "no such field: per",
 		"rate-limits: [{service: echo, rate: 1/s, caller: 10.0.0.0/8}]":                             "is a network",
 		"rate-limits: [{service: echo, rate: 1/s, caller: ' a'}]":                                   `caller " a" is none`,

@@ -364,7 +364,7 @@ func ValidateCanary(c Canary) error {
 	case strings.TrimSpace(c.Version) != c.Version:
 		return fmt.Errorf("version %.80q: leave the blanks around it out", c.Version)
 	case !(c.Share >= 0 && c.Share <= 1):
-		return fmt.Errorf("%v is not a share: want 0 %% to 100 %%", c.Share)
+		return fmt.Errorf("%.5g %% is not between 0 %% and 100 %%", 100*c.Share)
 	}
 	return nil
 }

@@ -8,7 +8,9 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -148,7 +150,71 @@ func (v *section[T]) explain(text string, secret bool) string {
 	if secret {
 		return "does not have the right shape"
 	}
+	if match := wrongType.FindStringSubmatch(text); match != nil {
+		found := map[string]string{"!!seq": "a list", "!!map": "a mapping"}[match[1]]
+		if found == "" {
+			found = strconv.Quote(match[2])
+		}
+		return "want " + inWords(typeNamed(reflect.TypeFor[T](), match[3], nil)) + ", found " + found
+	}
+	if match := wrongTime.FindStringSubmatch(text); match != nil {
+		return "want " + inWords(reflect.TypeFor[time.Time]()) + ", found " + match[1]
+	}
 	return text
+}
+
+// wrongType is the decoder's error for a value of another type: with its tag, the value itself unless
+// it is a list or a mapping, and the wanted type.
+var wrongType = regexp.MustCompile("(?s)^cannot unmarshal (!!\\w+)(?: `(.*)`)? into (.+)$")
+
+// wrongTime is the error of package time, which the decoder passes on, with the value.
+var wrongTime = regexp.MustCompile(`^parsing time ("(?:[^"\\]|\\.)*")`)
+
+// typeNamed returns the type of this name among those that t consists of, nil if there is none.
+func typeNamed(t reflect.Type, name string, seen []reflect.Type) reflect.Type {
+	switch {
+	case t.String() == name:
+		return t
+	case slices.Contains(seen, t):
+		return nil
+	}
+	seen = append(seen, t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+		return typeNamed(t.Elem(), name, seen)
+	case reflect.Struct:
+		for field := range t.Fields() {
+			if found := typeNamed(field.Type, name, seen); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// inWords describes the values of a type.
+func inWords(t reflect.Type) string {
+	switch {
+	case t == nil:
+		return "another kind of value"
+	case t == reflect.TypeFor[time.Time]():
+		return "a time such as 2026-08-01T12:00:00Z"
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration such as 500ms or 2s"
+	case t.Kind() == reflect.Pointer:
+		return inWords(t.Elem())
+	case t.Kind() == reflect.String:
+		return "a single value"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Slice:
+		return "a list"
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return "a whole number"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	}
+	return "keys with values"
 }
 
 // fieldNames returns the YAML names of all fields reachable from t, sorted.

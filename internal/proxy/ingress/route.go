@@ -45,7 +45,7 @@ func routeHost(host string) (string, error) {
 	case host == "":
 		return "", nil
 	case host == "*":
-		return "", errors.New("matches each host: leave host out")
+		return "", errors.New("a wildcard stands for the first label, as in *.example.com: leave host out for each host")
 	}
 	name, err := plainHost(name)
 	if err != nil {
@@ -82,7 +82,7 @@ func plainHost(host string) (string, error) {
 	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		ascii, err := idn.ToASCII(host)
 		if err != nil {
-			return "", fmt.Errorf("not an internationalized name: %w", err)
+			return "", fmt.Errorf("not an internationalized name: %w: write the one that browsers send, with its labels xn--…", err)
 		}
 		host = ascii
 	}
@@ -97,7 +97,7 @@ func plainHost(host string) (string, error) {
 	case strings.Contains(host, ":"):
 		return "", errors.New("leave the port out: a host is the same on each port")
 	case host == "" || !http1.ValidHost(host):
-		return "", errors.New("not the name of a host")
+		return "", errors.New("not the name of a host: write letters, digits, '-' and dots, as in shop.example.com")
 	}
 	return hostName(host), nil
 }

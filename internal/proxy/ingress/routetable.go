@@ -158,7 +158,7 @@ const maxRouteHeaders = 8
 // has them.
 func routeFields(headers map[string]string) ([]field, error) {
 	if len(headers) > maxRouteHeaders {
-		return nil, fmt.Errorf("has %d headers: at most %d are compared", len(headers), maxRouteHeaders)
+		return nil, fmt.Errorf("has %d headers: at most %d are compared: leave the others out", len(headers), maxRouteHeaders)
 	}
 	fields := make([]field, 0, len(headers))
 	for name, value := range headers {
@@ -170,7 +170,7 @@ func routeFields(headers map[string]string) ([]field, error) {
 	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	for i := 1; i < len(fields); i++ {
 		if fields[i].name == fields[i-1].name {
-			return nil, fmt.Errorf("header %q is given twice, in other letters: names of headers have no case", fields[i].name)
+			return nil, fmt.Errorf("header %q is given twice, in other letters: names of headers have no case: leave one of them out", fields[i].name)
 		}
 	}
 	return fields, nil
@@ -180,21 +180,21 @@ func checkField(name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
 	case !http1.ValidToken(name):
-		return errors.New("not the name of a header")
+		return errors.New("not the name of a header: write letters, digits and -, without blank and colon")
 	case canonical == "Host":
-		return errors.New("the host has a key of its own: host")
+		return errors.New("the host has a key of its own: write it as host")
 	case canonical == wire.ServiceHeader:
-		return errors.New("a request with it names its service already")
+		return errors.New("a request with it names its service already: choose another header")
 	case wire.Reserved(canonical) && canonical != wire.KeyHeader:
-		return errors.New("the header is the relays' own")
+		return errors.New("the header is the relays' own: choose another one")
 	case canonical == "Transfer-Encoding" || canonical == "Trailer":
-		return errors.New("the header is not among those that a relay reads")
+		return errors.New("the header is not among those that a relay reads: choose another one")
 	case value == "":
 		return errors.New("a value is missing: * stands for any")
 	case strings.TrimSpace(value) != value:
-		return errors.New("values have no blanks around them")
+		return errors.New("values have no blanks around them: leave them out")
 	case !http1.ValidValue(value):
-		return errors.New("a header cannot have the value")
+		return errors.New("a header cannot have the value: write one line without control characters")
 	}
 	return nil
 }

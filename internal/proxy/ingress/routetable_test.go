@@ -77,7 +77,7 @@ func TestARouteWhoseHeadersNoRequestHasIsRefusedWithTheReason(t *testing.T) {
 		{map[string]string{"X-Tenant": "a\n"}, "no blanks around"},
 		{map[string]string{"X-Tenant": "a\nb"}, "a header cannot have the value"},
 		{map[string]string{"X-Tenant": "a\x00"}, "a header cannot have the value"},
-		{map[string]string{"host": "a"}, "a key of its own: host"},
+		{map[string]string{"host": "a"}, "a key of its own: write it as host"},
 		{map[string]string{"ringway-service": "a"}, "names its service already"},
 		{map[string]string{"Ringway-Hop": "a"}, "the relays' own"},
 		{map[string]string{"ringway_relay": "a"}, "the relays' own"},

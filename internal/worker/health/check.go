@@ -214,7 +214,7 @@ func (c *Check) set(key, value string) (err error) {
 		c.Host = value
 	case "method":
 		if c.Method = strings.ToUpper(value); value == "" {
-			err = errors.New("method is empty")
+			err = fmt.Errorf("method is empty: want %s", strings.Join(methods, ", "))
 		}
 	case "header":
 		name, text, found := strings.Cut(value, ":")
@@ -224,7 +224,7 @@ func (c *Check) set(key, value string) (err error) {
 		*c = c.WithHeader(name, text)
 	case "expect":
 		if c.Expect = value; value == "" {
-			err = errors.New("expect is empty")
+			err = errors.New("expect is empty: write statuses and ranges such as 200,204,300-399")
 		}
 	case "interval":
 		duration(&c.Interval)

@@ -63,11 +63,11 @@ func (c Check) headerProblem() string {
 		case !httpguts.ValidHeaderFieldName(name):
 			return fmt.Sprintf("header %.80q: want NAME:VALUE", name)
 		case !httpguts.ValidHeaderFieldValue(f[1]):
-			return fmt.Sprintf("header %s: the value has a byte that no header may have", name)
+			return fmt.Sprintf("header %s: the value has a byte that no header may have: leave control characters out", name)
 		case name == "Host":
-			return "header Host: it is the option host"
+			return "header Host: it has an option of its own: write host=NAME"
 		case slices.Contains([]string{"Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Keep-Alive", "Proxy-Connection", "Expect"}, name), wire.Reserved(name):
-			return fmt.Sprintf("header %s: the check cannot set it", name)
+			return fmt.Sprintf("header %s: the check cannot set it: leave it out", name)
 		}
 	}
 	return ""

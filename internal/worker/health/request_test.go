@@ -64,7 +64,7 @@ func TestARequestOfACheckThatMakesNoSenseIsRefused(t *testing.T) {
 		"http:/;header=a b:y":                          "want NAME:VALUE",
 		"http:/;header=X:a\x00":                        "a byte that no header may have",
 		"http:/;header=X:a\nY:b":                       "want NAME:VALUE",
-		"http:/;header=Host:a":                         "it is the option host",
+		"http:/;header=Host:a":                         "write host=NAME",
 		"http:/;header=content-length:5":               "the check cannot set it",
 		"http:/;header=Ringway-Service:a":              "the check cannot set it",
 		"http:/;header=X:" + strings.Repeat("y", 5000): "at most 16",

@@ -38,6 +38,8 @@ type Certificate struct {
 	For time.Duration
 	// Uses are the extended key usages. Default: server and client.
 	Uses []x509.ExtKeyUsage
+	// Key is that of the certificate. Default: a new one of ECDSA P-256.
+	Key crypto.Signer
 }
 
 // New returns a new authority.
@@ -120,7 +122,10 @@ func (a *Authority) Issue(c Certificate) (cert, key []byte) {
 		}
 		template.URIs = append(template.URIs, u)
 	}
-	k := newKey(a.t)
+	k := c.Key
+	if k == nil {
+		k = newKey(a.t)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
 	if err != nil {
 		a.t.Fatal(err)
