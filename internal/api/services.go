@@ -138,6 +138,9 @@ type Route struct {
 	// if this relay is affine, and if there is none.
 	Next       string `json:"next,omitempty"`
 	NextReason string `json:"next_reason,omitempty"`
+	// Limits has all routes with a rate, or if the question was about a request only the one that
+	// matches it. Which of several callers the client is cannot be asked.
+	Limits
 }
 
 // Naming is how a request names its service.
@@ -268,14 +271,19 @@ type Explanation struct {
 	// Worker is set if the request names a worker.
 	Worker *ExplainedWorker `json:"worker,omitempty"`
 	// Demand is how many requests per second arrive at this relay, averaged over half a minute; absent
-	// if it forwards. RateLimits apply to them, and Blocks refuse those of all callers.
-	Demand     float64     `json:"demand_per_second,omitempty"`
-	RateLimits []RateLimit `json:"rate_limits,omitempty"`
-	Blocks     []Block     `json:"blocks,omitempty"`
+	// if it forwards.
+	Demand float64 `json:"demand_per_second,omitempty"`
+	Limits
 	// Refused are the workers whose offers this relay does not use, with the reason.
 	Refused map[string]string `json:"refused,omitempty"`
 	// Drawing shows the rings in which this relay has a part; empty if it forwards.
 	Drawing string `json:"drawing,omitempty"`
+}
+
+// Limits are what can refuse requests to a service: RateLimits, and Blocks of all callers.
+type Limits struct {
+	RateLimits []RateLimit `json:"rate_limits,omitempty"`
+	Blocks     []Block     `json:"blocks,omitempty"`
 }
 
 // RateLimit is a limit on requests per second that applies to a service.

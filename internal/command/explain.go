@@ -56,15 +56,10 @@ func explainTable(p *page, a *api.Explanation) {
 		row("session", "%s", sessionText(a.SessionCookie))
 	}
 	row("policy", "%s", policyText(a.Policy))
-	for _, b := range a.Blocks {
-		row("blocked", "%s", blockText(&b))
-	}
 	if len(a.RateLimits) > 0 && a.Demand > 0 {
 		row("arrives", "%.3g/s", a.Demand)
 	}
-	for _, l := range a.RateLimits {
-		row("limit", "%s", limitText(&l))
-	}
+	limitRows(p, &a.Limits)
 	if x := a.Plan; x != nil {
 		row("minimums", "%d relays for each worker, %d workers for each relay", x.PeersPerWorker, x.PeersPerRelay)
 		row("ratio", "%.4g, of %d workers and %d relays", x.Ratio, x.Workers, x.Relays)
@@ -109,6 +104,16 @@ func policyText(fields []api.PolicyField) string {
 		texts[i] = fmt.Sprintf("%s %s (%s)", f.Key, cmp.Or(f.Value, "none"), originText[f.Origin])
 	}
 	return strings.Join(texts, ", ")
+}
+
+// limitRows adds what can refuse requests.
+func limitRows(p *page, l *api.Limits) {
+	for _, b := range l.Blocks {
+		p.row("blocked", "%s", blockText(&b))
+	}
+	for _, limit := range l.RateLimits {
+		p.row("limit", "%s", limitText(&limit))
+	}
 }
 
 // blockText describes a block of all callers.
@@ -157,9 +162,9 @@ func RouteCommand() *cobra.Command {
 	c := &cobra.Command{Use: "route [SERVICE]", Short: "show which worker a request would go to, and why", Args: arguments(cobra.MaximumNArgs(1)),
 		Long: "It asks one relay how it would pick an endpoint for a request, with the code that\n" +
 			"picks. Nothing is sent. Where chance takes part, the next request may go elsewhere.\n" +
-			"A relay that forwards the service names the relays. With --url in place of SERVICE it\n" +
-			"also shows what names the service of such a request: a header, the domain, or which\n" +
-			"of the routes.\n\n" +
+			"A relay that forwards the service names the relays. It lists the limits on requests per\n" +
+			"second and the blocks of all callers. With --url in place of SERVICE it also shows what\n" +
+			"names the service of such a request: a header, the domain, or which of the routes.\n\n" +
 			"The exit code is 2 when the relay knows no such service, when nothing names one, or\n" +
 			"when no worker could be picked.",
 		Example: "  relay route billing\n  relay route billing --key alice\n  relay route --url https://shop.example.com/pay --header 'X-Tenant: acme'\n  relay route billing --key alice -o json | jq -r .decision.winner"}
@@ -212,6 +217,7 @@ func routeTable(p *page, a *api.Route) {
 	if a.SessionCookie != "" {
 		row("session", "%s; this one has none", sessionText(a.SessionCookie))
 	}
+	limitRows(p, &a.Limits)
 	d := a.Decision
 	if d == nil {
 		if a.Role == "none" {

@@ -11,11 +11,13 @@ import (
 func TestExplainShowsTheLimitsAndBlocksOfAService(t *testing.T) {
 	x := &api.Explanation{
 		Service: "billing", Demand: 123.4,
-		RateLimits: []api.RateLimit{
-			{Of: "service", Rate: "500/s", Share: 0.5, PerSecond: 250, Refused: 7},
-			{Of: "caller", Subject: "*", Rate: "30/m", Burst: 10},
+		Limits: api.Limits{
+			RateLimits: []api.RateLimit{
+				{Of: "service", Rate: "500/s", Share: 0.5, PerSecond: 250, Refused: 7},
+				{Of: "caller", Subject: "*", Rate: "30/m", Burst: 10},
+			},
+			Blocks: []api.Block{{Caller: "*", Service: "billing", Origin: "command", Until: time.Unix(0, 0), Reason: "repair", Refused: 3}},
 		},
-		Blocks: []api.Block{{Caller: "*", Service: "billing", Origin: "command", Until: time.Unix(0, 0), Reason: "repair", Refused: 3}},
 	}
 	text := shown(formTable, false, func(p *page) { explainTable(p, x) })
 	for _, want := range []string{

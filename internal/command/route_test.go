@@ -111,6 +111,15 @@ RELAY  ADDRESS        ROLE     HEALTH   ESTIMATE  IN FLIGHT
 r2     10.0.0.2:7420  primary  healthy   1.25 ms          3
 r3     10.0.0.3:7420  backup   unknown     10 ms          0
 `, ""},
+		"limited and blocked": {api.Route{Service: "echo", Relay: "r1", Role: "none", Limits: api.Limits{
+			RateLimits: []api.RateLimit{{Of: "route", Subject: "{host: a.test, service: echo, rate: 5/s}", Rate: "5/s", Share: 0.5, PerSecond: 2.5}},
+			Blocks:     []api.Block{{Caller: "*", Service: "echo", Origin: "file", Reason: "repair"}},
+		}}, `service  echo
+relay    r1, none
+blocked  for all callers, by file, repair; 0 refused
+limit    route {host: a.test, service: echo, rate: 5/s}: 5/s; 50 % at this relay, 2.5/s; 0 refused
+reason   echo has no endpoint that takes requests
+`, "nothing matched: echo has no endpoint that takes requests"},
 		"forwarding to absent": {api.Route{Service: "echo", Relay: "r1", Role: "forwarding"}, `service  echo
 relay    r1, forwarding
 reason   r1 does not serve echo: it forwards to one of the relays that do

@@ -185,12 +185,7 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	route, self, worker := s.Route(), r.cfg.Membership.ID, req.URL.Query().Get("worker")
 	refused := refused(s, r.refusedByRules())
 	a := api.Explanation{Service: s.Name, Relay: self, Role: role(route), Index: route.Index, IndexSource: r.Routes.Agreed().IndexSource, Reason: noPlan(s.Name), SessionCookie: r.sessionCookie(s), Policy: r.describePolicy(s), Refused: refused}
-	a.Demand, a.RateLimits = s.Demand(), r.describeRates(s)
-	for _, b := range r.blocks.List(time.Now()) {
-		if b.Service == s.Name && b.Caller == "*" {
-			a.Blocks = append(a.Blocks, describeBlock(b))
-		}
-	}
+	a.Demand, a.Limits = s.Demand(), r.limitsOf(s, &r.tuned.Load().Requests)
 	if plan := route.Plan; plan != nil {
 		a.Strategy, a.Fallback, a.Range, a.Drawing = plan.Strategy(), plan.Fallback(), rangeText(plan, route.Index), plan.Draw(self, worker)
 		a.Plan = r.explainPlan(route)
@@ -220,21 +215,27 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 	process.WriteJSON(w, http.StatusOK, a)
 }
 
-// describeRates returns the limits of requests that apply to a service, with the part of this relay.
-func (r *Relay) describeRates(s *routing.Service) (list []api.RateLimit) {
+// limitsOf returns what can refuse requests to a service with these settings, with the part of this
+// relay in each limit.
+func (r *Relay) limitsOf(s *routing.Service, requests *ingress.Requests) (l api.Limits) {
 	route := s.Route()
-	for _, l := range r.Rates.Of(s, &r.tuned.Load().Requests) {
-		a := api.RateLimit{Of: l.Of, Subject: l.Caller, Rate: l.Rate.String(), Burst: l.Rate.Burst, Refused: l.Refused}
-		if l.Of == ingress.RateOfRoute {
-			a.Subject = routeText(l.Route)
+	for _, limit := range r.Rates.Of(s, requests) {
+		a := api.RateLimit{Of: limit.Of, Subject: limit.Caller, Rate: limit.Rate.String(), Burst: limit.Rate.Burst, Refused: limit.Refused}
+		if limit.Of == ingress.RateOfRoute {
+			a.Subject = routeText(limit.Route)
 		}
 		if route.Affine() {
 			a.Share = route.Share()
-			a.PerSecond = l.Rate.PerSecond() * a.Share
+			a.PerSecond = limit.Rate.PerSecond() * a.Share
 		}
-		list = append(list, a)
+		l.RateLimits = append(l.RateLimits, a)
 	}
-	return list
+	for _, b := range r.blocks.List(time.Now()) {
+		if b.Service == s.Name && b.Caller == "*" {
+			l.Blocks = append(l.Blocks, describeBlock(b))
+		}
+	}
+	return l
 }
 
 func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {
@@ -316,13 +317,13 @@ func (r *Relay) sessionCookie(s *routing.Service) string {
 }
 
 func (r *Relay) showRoute(w http.ResponseWriter, req *http.Request, s *routing.Service) {
-	process.WriteJSON(w, http.StatusOK, r.routeOf(s, ingress.BoundedKey(req.URL.Query().Get("key"))))
+	process.WriteJSON(w, http.StatusOK, r.routeOf(s, ingress.BoundedKey(req.URL.Query().Get("key")), &r.tuned.Load().Requests))
 }
 
-// routeOf returns where a request with the key would go now.
-func (r *Relay) routeOf(s *routing.Service, key string) api.Route {
+// routeOf returns where a request with the key would go now, and what of these settings can refuse it.
+func (r *Relay) routeOf(s *routing.Service, key string, requests *ingress.Requests) api.Route {
 	route := s.Route()
-	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s)}
+	a := api.Route{Service: s.Name, Relay: r.cfg.Membership.ID, Role: role(route), Key: key, SessionCookie: r.sessionCookie(s), Limits: r.limitsOf(s, requests)}
 	if route.Affine() {
 		d := s.Explain(key, selection.Instant(time.Since(r.Epoch())))
 		a.Decision = describeDecision(&d)

@@ -26,11 +26,13 @@ func (r *Relay) showRouteOf(w http.ResponseWriter, req *http.Request) {
 	naming := requests.Name(asked)
 	a := api.Route{Service: naming.Service, Relay: r.cfg.Membership.ID, Role: "none"}
 	if s, known := r.Routes.Service(naming.Service); known {
-		a = r.routeOf(s, requests.KeyOf(asked, naming.Service))
+		matching := *requests
+		matching.Routes = requests.Routes[max(naming.Route, 0) : naming.Route+1] // one, or none
+		a = r.routeOf(s, requests.KeyOf(asked, naming.Service), &matching)
 	}
-	a.Naming = &api.Naming{By: naming.By, Route: naming.Route + 1}
-	if naming.Route >= 0 {
-		a.Naming.Text = routeText(requests.Routes[naming.Route])
+	a.Naming = &api.Naming{By: naming.By}
+	if naming.By == ingress.NamedByRoute {
+		a.Naming.Route, a.Naming.Text = naming.Route+1, routeText(requests.Routes[naming.Route])
 	}
 	process.WriteJSON(w, http.StatusOK, a)
 }

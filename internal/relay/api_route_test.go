@@ -268,3 +268,64 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAnswerAboutARequestHasTheLimitsThatCountIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) {
+		s.Requests.Domain = "svc.test"
+		s.Requests.Routes = []ingress.Route{
+			{Host: "shop.test", Service: "echo"},
+			{Host: "shop.test", PathPrefix: "/export", Service: "echo", Rate: "1/h", Burst: 1},
+			{Host: "shop.test", PathPrefix: "/import", Service: "echo", Rate: "2/h", Burst: 1},
+			{Host: "echo.svc.test", PathPrefix: "/other", Service: "other", Rate: "3/h", Burst: 1},
+		}
+		s.Requests.RateLimits = []ingress.RateLimit{{Service: "echo", Rate: "1000/s"}, {Service: "*", Caller: "*", Rate: "2000/s"}, {Service: "other", Rate: "1/h"}}
+		s.Requests.Blocks = []ingress.Block{{Caller: "*", Service: "closed", Reason: "repair"}, {Caller: "batch", Service: "echo"}}
+	})
+	f.named("w1", advertise.Service{Name: "echo"})
+	f.named("w2", advertise.Service{Name: "closed"})
+	r.settled(t, "echo", 1)
+	r.settled(t, "closed", 1)
+	const always = "service 1000/s, caller 2000/s"
+	for _, c := range []struct {
+		path, want string
+		passes     int // of two requests; -1: none are sent
+	}{
+		{"route?url=http://shop.test/", always, 2},
+		{"route?url=http://shop.test/export", always + ", route 1/h", 1},
+		{"route?url=http://shop.test/import&header=Ringway-Service:%20echo", always + ", route 2/h", 1}, // its route does not name it, and counts it
+		{"route?url=http://echo.svc.test/other", always, 2},                                             // the route is of another service
+		{"route?url=http://closed.svc.test/", "caller 2000/s, blocked: repair", 0},
+		{"services/echo/route", always + ", route 1/h, route 2/h", -1},
+	} {
+		var a api.Route
+		if status, text := r.api(t, "/api/v1/"+c.path, &a); status != http.StatusOK {
+			t.Fatalf("%s: %d %s", c.path, status, text)
+		}
+		var has []string
+		for _, l := range a.RateLimits {
+			has = append(has, l.Of+" "+l.Rate)
+		}
+		for _, b := range a.Blocks {
+			has = append(has, "blocked: "+b.Reason)
+		}
+		if got := strings.Join(has, ", "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.path, got, c.want)
+		}
+		if c.passes < 0 {
+			continue
+		}
+		u, _ := url.Parse("/" + c.path)
+		to, _ := url.Parse(u.Query().Get("url"))
+		passes := 0
+		for range 2 {
+			if resp, _ := r.call(t, "GET", to.RequestURI(), nil, append([]string{"Host: " + to.Host}, u.Query()["header"]...)...); resp.StatusCode == http.StatusOK {
+				passes++
+			}
+		}
+		if passes != c.passes {
+			t.Errorf("%s: %d of two requests pass, want %d", c.path, passes, c.passes)
+		}
+	}
+}

@@ -84,7 +84,8 @@ const (
 type Naming struct {
 	// Service is empty if nothing names one. By is what does.
 	Service, By string
-	// Route is the place in the list of routes of the one that does, from 0, or -1.
+	// Route is the place in the list of routes of the one that matches the request, from 0, or -1. It
+	// names the service if By says so; if it has the same service otherwise, its rate counts nevertheless.
 	Route int
 }
 
@@ -92,16 +93,20 @@ type Naming struct {
 func (r *Requests) Name(req *http.Request) Naming {
 	n := newNamer(r.Domain, r.Routes)
 	host := hostName(req.Host)
+	matches := &rule{place: -1}
+	if n.routes != nil {
+		if found := n.routes.find(host, req); found != nil {
+			matches = found
+		}
+	}
 	if name := req.Header.Get(wire.ServiceHeader); name != "" {
-		return Naming{name, NamedByHeader, -1}
+		return Naming{name, NamedByHeader, matches.place}
 	}
 	if name := n.ofHost(host); name != "" {
-		return Naming{name, NamedByDomain, -1}
+		return Naming{name, NamedByDomain, matches.place}
 	}
-	if n.routes != nil {
-		if rule := n.routes.find(host, req); rule != nil {
-			return Naming{rule.service, NamedByRoute, rule.place}
-		}
+	if matches.service != "" {
+		return Naming{matches.service, NamedByRoute, matches.place}
 	}
 	return Naming{Route: -1}
 }

@@ -42,7 +42,7 @@ func TestARouteByHeadersMatchesRequestsThatHaveAllOfThem(t *testing.T) {
 		{"http://other.test/", []string{"X-Tenant: x"}, Naming{"tenants", NamedByRoute, 4}},
 		{"http://other.test/", []string{"Ringway-Key: test"}, Naming{"tested", NamedByRoute, 5}},
 		{"http://other.test/", nil, Naming{"", "", -1}},
-		{"http://billing.svc.test/", []string{"X-Tenant: x"}, Naming{"billing", NamedByDomain, -1}},
+		{"http://billing.svc.test/", []string{"X-Tenant: x"}, Naming{"billing", NamedByDomain, 4}},
 		{"http://billing.svc.test/", []string{"Ringway-Service: echo"}, Naming{"echo", NamedByHeader, -1}},
 	} {
 		r := httptest.NewRequest("GET", c.url, nil)
