@@ -101,7 +101,7 @@ func (a *admission) admit(m membership.Member, e *entry, services []Service, vie
 		}
 		admitted = append(admitted, s)
 	}
-	a.note(m.ID, v)
+	a.record(m.ID, v)
 	return admitted
 }
 
@@ -147,9 +147,9 @@ func (v *verdict) add(worker, service string, err error) {
 	}
 }
 
-// note stores the refusals and reports those that are new: a refusal of the same record for
+// record stores the refusals and reports those that are new: a refusal of the same record for
 // the same reason is reported only once.
-func (a *admission) note(id string, v verdict) {
+func (a *admission) record(id string, v verdict) {
 	before, was := a.refused[id]
 	if len(v.refusals) == 0 {
 		a.forget(id)

@@ -326,7 +326,7 @@ func (a *Advertiser) published(ctx context.Context) (sequence uint64, err error)
 	if err := a.catalogue.Flush(ctx); err != nil {
 		return 0, err
 	}
-	err = a.catalogue.ask(ctx, func() { sequence = a.catalogue.own.sequence })
+	err = a.catalogue.onLoop(ctx, func() { sequence = a.catalogue.own.sequence })
 	return sequence, err
 }
 

@@ -52,15 +52,15 @@ type Catalogue struct {
 	draining bool
 
 	// Owned by Run's goroutine.
-	store    *store
-	parked   *parked
-	updates  updates
-	builder  *viewBuilder
-	members  *membership.Snapshot
-	own      ownRecord
-	dirty    bool // a view is due
-	random   *rand.Rand
-	partners *partners
+	store      *store
+	unverified *unverified
+	updates    updates
+	builder    *viewBuilder
+	members    *membership.Snapshot
+	own        ownRecord
+	dirty      bool // a view is due
+	random     *rand.Rand
+	partners   *partners
 	// compared is set after a successful exchange with another member, seenWorkers when the
 	// first worker appears; see forget.
 	compared, seenWorkers bool
@@ -79,7 +79,7 @@ func New(cfg Config) (*Catalogue, error) {
 	c := &Catalogue{
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(registry), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		store: newStore(storeConfig{}), parked: newParked(), updates: updates{}, outbound: map[string]*finished{}, finished: make(chan *finished),
+		store: newStore(storeConfig{}), unverified: newUnverified(), updates: updates{}, outbound: map[string]*finished{}, finished: make(chan *finished),
 		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
 		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
@@ -202,9 +202,9 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.store.expire(now)
 			c.dirty = c.builder.retry(now) || c.dirty || c.builder.expiring(now)
 			c.expireFetches()
-			c.parked.expire(now)
+			c.unverified.expire(now)
 			c.updates.expire(now)
-			c.unpark(c.parked.ids()) // a live member's new certificate may be known by now
+			c.unpark(c.unverified.ids()) // a live member's new certificate may be known by now
 		}
 		c.startExchanges(ctx)
 		if c.dirty {
@@ -409,7 +409,7 @@ func (c *Catalogue) merge(x examined) (e *entry, result outcome, err error) {
 		if err = c.store.inTime(x.entry.instance(), now); err != nil {
 			result = outcomeOf(err)
 		} else {
-			result = c.parked.put(x.entry, now)
+			result = c.unverified.put(x.entry, now)
 		}
 	}
 	c.metrics.receive(result)
@@ -429,7 +429,7 @@ func (c *Catalogue) unpark(changed []string) {
 	for _, id := range changed {
 		m, _ := c.members.Get(id)
 		key := instance{id, m.Epoch}
-		raw := c.parked.raw(key)
+		raw := c.unverified.raw(key)
 		if raw == nil {
 			continue
 		}
@@ -437,7 +437,7 @@ func (c *Catalogue) unpark(changed []string) {
 		if errors.Is(x.err, membership.ErrUnproven) {
 			continue
 		}
-		c.parked.drop(key)
+		c.unverified.drop(key)
 		if e, result, err := c.merge(x); err != nil {
 			c.logger.Debug("dropped a parked record", "error", err)
 		} else if result == applied {
@@ -476,9 +476,9 @@ func (c *Catalogue) spread(e *entry) {
 	}
 }
 
-// ask runs f on the loop and waits for it. If f panics, the loop is restarted, and the deferred
+// onLoop runs f on the loop and waits for it. If f panics, the loop is restarted, and the deferred
 // close frees the caller.
-func (c *Catalogue) ask(ctx context.Context, f func()) error {
+func (c *Catalogue) onLoop(ctx context.Context, f func()) error {
 	done, ran := make(chan struct{}), false
 	select {
 	case c.calls <- func() { defer close(done); f(); ran = true }:

@@ -53,10 +53,10 @@ const (
 
 var errBusy = errors.New("the member is busy with other exchanges")
 
-// judge classifies an exchange's error: the result to count and, if the peer caused the
+// classify sorts an exchange's error: the result to count and, if the peer caused the
 // error, the offence. Slowness is an offence as well: time is one of the bounds of an exchange. A
 // busy peer commits none, it protects itself.
-func judge(err error) (result, offence string) {
+func classify(err error) (result, offence string) {
 	var bad *invalid
 	switch {
 	case errors.Is(err, errBusy):
@@ -100,7 +100,7 @@ func (c *Catalogue) runExchange(ctx context.Context, f *frames, side func(contex
 	result, err := side(limited, f)
 	offence := ""
 	if err != nil {
-		result, offence = judge(err)
+		result, offence = classify(err)
 	}
 	c.metrics.exchanges.WithLabelValues(f.direction, result).Inc()
 	if offence != "" {
@@ -110,7 +110,7 @@ func (c *Catalogue) runExchange(ctx context.Context, f *frames, side func(contex
 		c.logger.Debug("record exchange failed", "peer", f.peer.ID, "direction", f.direction, "result", result, "error", err)
 	}
 	if f.firstBad != nil {
-		_, reason := judge(f.firstBad)
+		_, reason := classify(f.firstBad)
 		c.logPeer(f, "dropped bad records of an exchange", "records", f.dropped, "reason", reason, "error", f.firstBad)
 	}
 	if f.foreign != nil {
@@ -132,7 +132,7 @@ func (c *Catalogue) logPeer(f *frames, what string, args ...any) {
 // compares stamps whatever was listed, and what was missed differs in the next exchange.
 func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	var roots []byte
-	if err := c.ask(ctx, func() {
+	if err := c.onLoop(ctx, func() {
 		roots = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.store.root), c.store.relays.root)
 	}); err != nil {
 		return "", err
@@ -157,7 +157,7 @@ func (c *Catalogue) sync(ctx context.Context, f *frames) (string, error) {
 	}
 	var differing bitmap
 	var list []listed
-	if err := c.ask(ctx, func() { differing = c.store.differing(theirs); list = c.store.list(differing, theirs.relays) }); err != nil {
+	if err := c.onLoop(ctx, func() { differing = c.store.differing(theirs); list = c.store.list(differing, theirs.relays) }); err != nil {
 		return "", err
 	}
 	if err := f.sendList(ctx, differing, list); err != nil {
@@ -227,7 +227,7 @@ func (c *Catalogue) receiveRecords(ctx context.Context, f *frames) (wanted []ins
 			for i, raw := range raws {
 				records[i] = c.examine(raw)
 			}
-			if err := c.ask(ctx, func() { c.mergeAll(records, f) }); err != nil {
+			if err := c.onLoop(ctx, func() { c.mergeAll(records, f) }); err != nil {
 				return nil, err
 			}
 			if f.dropped > maxBadRecords {
@@ -263,7 +263,7 @@ func (c *Catalogue) mergeAll(records []examined, f *frames) {
 // record again and again.
 func (c *Catalogue) sendRequested(ctx context.Context, f *frames, wanted []instance) error {
 	var raws [][]byte
-	err := c.ask(ctx, func() {
+	err := c.onLoop(ctx, func() {
 		given := make(map[instance]struct{}, min(len(wanted), len(c.store.entries)))
 		for _, i := range wanted {
 			_, twice := given[i]
@@ -302,7 +302,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 		return "", err
 	}
 	same, ours := false, []byte(nil)
-	err = c.ask(ctx, func() {
+	err = c.onLoop(ctx, func() {
 		same = c.store.root == theirs.root && (!theirs.relays || c.store.relays.root == theirs.relayRoot)
 		if !same {
 			ours = c.store.digest(c.random.Uint64(), theirs.relays).encode()
@@ -323,7 +323,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 	}
 	var newer [][]byte
 	var wanted []instance
-	if err := c.ask(ctx, func() { newer, wanted = c.store.compare(marked, list, theirs.relays) }); err != nil {
+	if err := c.onLoop(ctx, func() { newer, wanted = c.store.compare(marked, list, theirs.relays) }); err != nil {
 		return "", err
 	}
 	if err := f.sendRecords(ctx, newer); err != nil {

@@ -93,7 +93,7 @@ func BenchmarkRepairOfOneAmong10000Workers(b *testing.B) {
 				total, most, n = total+took, max(most, took), n+1
 				var roots [2]uint64
 				for i, c := range []*Catalogue{ahead, late} {
-					if err := c.ask(context.Background(), func() { roots[i] = c.store.root }); err != nil {
+					if err := c.onLoop(context.Background(), func() { roots[i] = c.store.root }); err != nil {
 						b.Fatal(err)
 					}
 				}

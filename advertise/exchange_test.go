@@ -68,7 +68,7 @@ func run(t tester, id string, workers []membership.Member, raws [][]byte) (c *Ca
 	ended := make(chan struct{})
 	go func() { _ = c.Run(ctx); close(ended) }()
 	for known := false; !known; { // the loop takes its snapshot soon
-		if err := c.ask(ctx, func() { known = c.members != nil }); err != nil {
+		if err := c.onLoop(ctx, func() { known = c.members != nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func run(t tester, id string, workers []membership.Member, raws [][]byte) (c *Ca
 
 func hold(t tester, c *Catalogue, raws ...[]byte) {
 	t.Helper()
-	err := c.ask(context.Background(), func() {
+	err := c.onLoop(context.Background(), func() {
 		for _, raw := range raws {
 			_, _, _ = c.merge(c.examine(raw))
 		}
@@ -107,7 +107,7 @@ func exchange(t tester, a, b *Catalogue) {
 func visibleRecords(t tester, c *Catalogue) (out map[string]string, root uint64) {
 	t.Helper()
 	out = map[string]string{}
-	err := c.ask(context.Background(), func() {
+	err := c.onLoop(context.Background(), func() {
 		root = c.store.root
 		for _, m := range c.members.Members() {
 			if e, _ := c.store.visible(m.ID); e != nil {
@@ -189,7 +189,7 @@ func TestBucketsThatLookAlikeInOneExchangeDoNotInTheNext(t *testing.T) {
 		salt uint64
 		want []byte
 	}{{salt, older}, {salt + 1, newer}} {
-		if err := b.ask(t.Context(), func() { b.random = rand.New(constant(round.salt)) }); err != nil {
+		if err := b.onLoop(t.Context(), func() { b.random = rand.New(constant(round.salt)) }); err != nil {
 			t.Fatal(err)
 		}
 		exchange(t, a, b)
@@ -306,7 +306,7 @@ func TestAtMostTwoExchangesRunConcurrentlyAndOneWithEachPeer(t *testing.T) {
 		}
 		settle(time.Second)
 		for range 10 {
-			err := relay.catalogue.ask(n.ctx, func() {
+			err := relay.catalogue.onLoop(n.ctx, func() {
 				relay.catalogue.partners.waiting = append(mutes, mutes...) // more than it would plan by itself
 				for epoch := range uint64(4) {                             // and records of one worker
 					if key := (instance{mutes[0], epoch}); relay.catalogue.fetches[key] == nil {

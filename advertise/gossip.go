@@ -67,7 +67,7 @@ func (c *Catalogue) takeAttached(ctx context.Context, raw []byte) (author string
 		return "", 0, 0, refuse(string(wrongRole), "record of %q: a worker states no plan", x.entry.record.NodeID)
 	}
 	author, epoch, sequence = x.entry.record.NodeID, x.entry.record.Epoch, x.entry.stamp.sequence
-	if askErr := c.ask(ctx, func() { _, _, err = c.merge(x) }); askErr != nil {
+	if askErr := c.onLoop(ctx, func() { _, _, err = c.merge(x) }); askErr != nil {
 		err = askErr
 	}
 	return author, epoch, sequence, err
@@ -253,28 +253,28 @@ const (
 	maxParkedBytes = 16 << 20
 )
 
-// parked holds records whose author's certificate is not known yet, the newest of each
+// unverified holds records whose author's certificate is not known yet, the newest of each
 // instance. These records are not trusted: they are kept separate from the store and never
-// replace a verified record. When parked is full, new records are dropped, and an exchange
+// replace a verified record. When it is full, new records are dropped, and an exchange
 // brings them later. Run's goroutine owns it.
 //
 // A forgery can take the place of a genuine record here. It is dropped when the certificate
 // arrives, and an exchange brings the genuine record.
-type parked struct {
-	records map[instance]parkedRecord
+type unverified struct {
+	records map[instance]unverifiedRecord
 	bytes   int
 }
 
-type parkedRecord struct {
+type unverifiedRecord struct {
 	entry *entry
 	since time.Time
 }
 
-func newParked() *parked { return &parked{records: map[instance]parkedRecord{}} }
+func newUnverified() *unverified { return &unverified{records: map[instance]unverifiedRecord{}} }
 
 // put parks a record. The outcome is unproven if it was parked, else old or refused. Number and
 // bytes are limited, because a record may have 256 kB.
-func (p *parked) put(e *entry, now time.Time) outcome {
+func (p *unverified) put(e *entry, now time.Time) outcome {
 	key := e.instance()
 	before, known := p.records[key]
 	size := len(e.raw)
@@ -287,35 +287,35 @@ func (p *parked) put(e *entry, now time.Time) outcome {
 	if !known && len(p.records) >= maxParked || p.bytes+size > maxParkedBytes {
 		return refused
 	}
-	p.records[key] = parkedRecord{e, now}
+	p.records[key] = unverifiedRecord{e, now}
 	p.bytes += size
 	return unproven
 }
 
 // raw returns the parked record of an instance, nil if there is none.
-func (p *parked) raw(key instance) []byte {
+func (p *unverified) raw(key instance) []byte {
 	if r, ok := p.records[key]; ok {
 		return r.entry.raw
 	}
 	return nil
 }
 
-func (p *parked) ids() (ids []string) {
+func (p *unverified) ids() (ids []string) {
 	for key := range p.records {
 		ids = append(ids, key.id)
 	}
 	return ids
 }
 
-func (p *parked) drop(key instance) {
+func (p *unverified) drop(key instance) {
 	if r, ok := p.records[key]; ok {
 		p.bytes -= len(r.entry.raw)
 		delete(p.records, key)
 	}
 }
 
-func (p *parked) expire(now time.Time) {
-	maps.DeleteFunc(p.records, func(_ instance, r parkedRecord) bool {
+func (p *unverified) expire(now time.Time) {
+	maps.DeleteFunc(p.records, func(_ instance, r unverifiedRecord) bool {
 		expired := now.Sub(r.since) >= parkedAge
 		if expired {
 			p.bytes -= len(r.entry.raw)

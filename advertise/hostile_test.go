@@ -342,7 +342,7 @@ func TestAHostileResponderIsCutOffAndNamedAndChangesNothing(t *testing.T) {
 			}
 			f.mu.Unlock()
 			f.play(outward, a, func() {
-				if err := f.relay.catalogue.ask(f.ctx, func() { f.relay.catalogue.partners.add("mallory") }); err != nil {
+				if err := f.relay.catalogue.onLoop(f.ctx, func() { f.relay.catalogue.partners.add("mallory") }); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -441,7 +441,7 @@ func TestRecordsWithoutEndAreCutOff(t *testing.T) {
 	hostile(t, func(t *testing.T, f *fleet) {
 		c, before := f.relay.catalogue, f.relay.catalogue.View()
 		var known []byte // what the relay holds already, so that nothing is gossiped on
-		if err := c.ask(f.ctx, func() { e, _ := c.store.visible("worker"); known = e.raw }); err != nil {
+		if err := c.onLoop(f.ctx, func() { e, _ := c.store.visible("worker"); known = e.raw }); err != nil {
 			t.Fatal(err)
 		}
 		was := testutil.ToFloat64(c.metrics.received.WithLabelValues(string(old)))
@@ -553,7 +553,7 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 			return testutil.ToFloat64(f.relay.catalogue.metrics.exchanges.WithLabelValues(inward, resultSame))
 		}
 		was := synced()
-		if err := f.worker.catalogue.ask(f.ctx, func() { f.worker.catalogue.partners.add("relay") }); err != nil {
+		if err := f.worker.catalogue.onLoop(f.ctx, func() { f.worker.catalogue.partners.add("relay") }); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Second)

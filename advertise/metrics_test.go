@@ -39,7 +39,7 @@ func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 		default:
 			m.receive(outcomeOf(refuse(reason, "a test")))
 		}
-		_, offence := judge(refuse(reason, "a test"))
+		_, offence := classify(refuse(reason, "a test"))
 		m.cutOffs.WithLabelValues(offence).Inc()
 	}
 	m.receive(outcomeOf(errTruncated))

@@ -87,7 +87,7 @@ func (c *Catalogue) Drain() {
 // ends. It does not wait until other members have received it. After Run it returns an error.
 func (c *Catalogue) Flush(ctx context.Context) error {
 	done := make(chan struct{})
-	err := c.ask(ctx, func() {
+	err := c.onLoop(ctx, func() {
 		c.noteOwn()
 		if !c.own.due {
 			close(done)

@@ -125,7 +125,7 @@ func (x *prober) recheck(ctx context.Context) {
 		case <-tick.C:
 		}
 		var marked []target
-		err := x.cfg.Catalogue.ask(ctx, func() {
+		err := x.cfg.Catalogue.onLoop(ctx, func() {
 			for t := range x.cfg.Catalogue.builder.unreachable {
 				marked = append(marked, t)
 			}
@@ -146,7 +146,7 @@ func (x *prober) recheck(ctx context.Context) {
 func (x *prober) expire(ctx context.Context, t target) (outcome checkOutcome, err error) {
 	var sequence uint64
 	offered := false
-	if err := x.judge(ctx, func(c *Catalogue) {
+	if err := x.onLoop(ctx, func(c *Catalogue) {
 		if sequence, offered = c.offers(t); !offered {
 			c.builder.unreachable.remove(t)
 		}
@@ -158,7 +158,7 @@ func (x *prober) expire(ctx context.Context, t target) (outcome checkOutcome, er
 		return 0, refusal
 	}
 	reachable := false
-	err = x.judge(ctx, func(c *Catalogue) {
+	err = x.onLoop(ctx, func(c *Catalogue) {
 		if refusal == nil {
 			outcome, reachable = checkFresh, c.builder.unreachable.remove(t)
 			c.touch(t.id)
@@ -186,9 +186,9 @@ func (x *prober) dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// judge runs f on the catalogue's loop.
-func (x *prober) judge(ctx context.Context, f func(*Catalogue)) error {
-	return x.cfg.Catalogue.ask(ctx, func() {
+// onLoop runs f on the catalogue's loop.
+func (x *prober) onLoop(ctx context.Context, f func(*Catalogue)) error {
+	return x.cfg.Catalogue.onLoop(ctx, func() {
 		f(x.cfg.Catalogue)
 		x.unreachable.Set(float64(len(x.cfg.Catalogue.builder.unreachable)))
 	})

@@ -313,7 +313,7 @@ func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		if err := relay.catalogue.ask(n.ctx, publish(t, echoOn(80))); err != nil {
+		if err := relay.catalogue.onLoop(n.ctx, publish(t, echoOn(80))); err != nil {
 			t.Fatal(err)
 		}
 		at := target{instance{"worker-0", 1}, "echo", echoOn(80)[0].Address}
@@ -335,7 +335,7 @@ func TestOfExpiryAndWithdrawalExactlyOneRemovesTheEndpoint(t *testing.T) {
 			})
 		}
 		actors.Go(func() {
-			_ = relay.catalogue.ask(n.ctx, func() {
+			_ = relay.catalogue.onLoop(n.ctx, func() {
 				if sequence, there := relay.catalogue.offers(at); there && !relay.catalogue.builder.unreachable.has(at, sequence) {
 					report("withdrawn")
 				}

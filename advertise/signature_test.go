@@ -226,7 +226,7 @@ func TestForgedRecordsOfAnExchangeAreDropped(t *testing.T) {
 		settle(time.Minute)
 		record := Record{NodeID: "worker-0", Epoch: worker.member.Epoch, Sequence: 9, Services: echo(666)}
 		forgery := k.signedBy(t, "relay-1", record)
-		if err := liar.catalogue.ask(t.Context(), func() {
+		if err := liar.catalogue.onLoop(t.Context(), func() {
 			decoded, signed, _ := decodeRecord(forgery)
 			liar.catalogue.store.put(newEntry(decoded, forgery, signed), time.Now())
 		}); err != nil {
@@ -272,7 +272,7 @@ func TestARecordOfAnUnprovenMemberWaitsUntilItsMemberAppears(t *testing.T) {
 // parkedAt returns the records that the loop has parked.
 func parkedAt(t *testing.T, p *node) (records, bytes int) {
 	t.Helper()
-	if err := p.catalogue.ask(t.Context(), func() { records, bytes = len(p.catalogue.parked.records), p.catalogue.parked.bytes }); err != nil {
+	if err := p.catalogue.onLoop(t.Context(), func() { records, bytes = len(p.catalogue.unverified.records), p.catalogue.unverified.bytes }); err != nil {
 		t.Fatal(err)
 	}
 	return records, bytes
@@ -281,7 +281,7 @@ func parkedAt(t *testing.T, p *node) (records, bytes int) {
 // sequenceOf asks the loop what was published last.
 func sequenceOf(t *testing.T, p *node) (sequence uint64) {
 	t.Helper()
-	if err := p.catalogue.ask(t.Context(), func() { sequence = p.catalogue.own.sequence }); err != nil {
+	if err := p.catalogue.onLoop(t.Context(), func() { sequence = p.catalogue.own.sequence }); err != nil {
 		t.Fatal(err)
 	}
 	return sequence
@@ -306,7 +306,7 @@ func TestParkedRecordsAreBoundedInNumberAndBytes(t *testing.T) {
 	entryOf := func(id string, sequence uint64, size int) *entry {
 		return &entry{record: origin{NodeID: id, Epoch: 1}, raw: make([]byte, size), stamp: stamp{sequence: sequence}}
 	}
-	p := newParked()
+	p := newUnverified()
 	for i := range maxParked {
 		if got := p.put(entryOf(fmt.Sprint(i), 1, 10), start); got != unproven {
 			t.Fatalf("record %d is %s", i, got)

@@ -38,14 +38,14 @@ func TestALoopThatPanicsIsStartedAgainAndSaysSoAndTheLastViewStays(t *testing.T)
 		time.Sleep(time.Minute)
 		before := c.View()
 		for n := range 3 {
-			if err := c.ask(t.Context(), func() { panic("out of cheese") }); !errors.Is(err, errPanicked) {
+			if err := c.onLoop(t.Context(), func() { panic("out of cheese") }); !errors.Is(err, errPanicked) {
 				t.Errorf("the caller of a turn that panics gets %v", err)
 			}
 			synctest.Wait()
 			if c.View() != before {
 				t.Error("the view of before is gone")
 			}
-			if err := c.ask(t.Context(), func() {}); err != nil { // waits for the restart
+			if err := c.onLoop(t.Context(), func() {}); err != nil { // waits for the restart
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -6,7 +6,7 @@ import (
 
 // candidates are the endpoints of one tier that a pick draws from.
 type candidates struct {
-	drawn []drawn
+	drawn []candidate
 	// even is true if the weights are equal: drawing needs no alias tables.
 	even bool
 	// first and second draw the two endpoints of a pair. An endpoint must be in a pair
@@ -30,8 +30,8 @@ type candidates struct {
 	load float64 // share of the traffic
 }
 
-// drawn repeats the state pointer to save a cache line per draw.
-type drawn struct {
+// candidate repeats the state pointer to save a cache line per draw.
+type candidate struct {
 	state *state
 	entry *entry
 	limit int // of entry
@@ -42,7 +42,7 @@ type drawn struct {
 // estimates can be wrong by a third.
 const dominance = 3
 
-func newCandidates(share tierShare, members []drawn, weights []float64) candidates {
+func newCandidates(share tierShare, members []candidate, weights []float64) candidates {
 	c := candidates{drawn: members, tier: share.tier, load: share.load, dominant: -1, even: true}
 	total, heaviest := 0.0, 0
 	for i, w := range weights {
@@ -114,7 +114,7 @@ func (c *candidates) pair(b *core, random uint64, d *Decision) (i, j int, favour
 }
 
 // one draws one candidate by weight.
-func (c *candidates) one(random uint32) *drawn {
+func (c *candidates) one(random uint32) *candidate {
 	if len(c.drawn) == 1 {
 		return &c.drawn[0]
 	}
@@ -188,7 +188,7 @@ const (
 	noRoom
 )
 
-func (d *drawn) room(now tick) room {
+func (d *candidate) room(now tick) room {
 	if d.limit == 0 {
 		return hasRoom
 	}
@@ -205,7 +205,7 @@ func (d *drawn) room(now tick) room {
 }
 
 // withRoom returns the score, or infinity, which never wins, if there is no room.
-func (d *drawn) withRoom(score float32, v *view) float32 {
+func (d *candidate) withRoom(score float32, v *view) float32 {
 	if d.room(v.tick) != hasRoom {
 		return float32(math.Inf(1))
 	}

@@ -289,7 +289,7 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 
 // activeGuests returns the guests that get traffic, none if all endpoints are guests.
 func (t *table) activeGuests() candidates {
-	var guests []drawn
+	var guests []candidate
 	var weights []float64
 	others := false
 	for i := range t.entries {
@@ -316,7 +316,7 @@ func (t *table) again() *table { return newTable(t.entries, t.byID, t.shape) }
 // count as evicted forever.
 func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 	size := ceil(share.load * float64(t.shape.effective))
-	var in, out []drawn
+	var in, out []candidate
 	var weights, outWeights []float64
 	for i := range t.entries {
 		e := &t.entries[i]
@@ -341,7 +341,7 @@ func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
 }
 
-func (e *entry) drawn() drawn { return drawn{e.state, e, e.Limit} }
+func (e *entry) drawn() candidate { return candidate{e.state, e, e.Limit} }
 
 // index returns the entries by ID.
 func index(entries []entry) map[string]*entry {

@@ -86,13 +86,13 @@ func (d *Decision) among(c *candidates) {
 	}
 }
 
-func (d *Decision) pair(first, second *drawn, v *view, favoured bool) {
+func (d *Decision) pair(first, second *candidate, v *view, favoured bool) {
 	if d != nil {
 		d.addPair(first, second, v, favoured)
 	}
 }
 
-func (d *Decision) addPair(first, second *drawn, v *view, favoured bool) {
+func (d *Decision) addPair(first, second *candidate, v *view, favoured bool) {
 	p := DrawnPair{First: first.candidate(v), Handicap: 1}
 	if second != nil {
 		p.Second = second.candidate(v)
@@ -140,13 +140,13 @@ func (d *Decision) last(rank int) {
 	}
 }
 
-func (d *Decision) won(best *drawn, b *core, now Instant) {
+func (d *Decision) won(best *candidate, b *core, now Instant) {
 	if d != nil {
 		d.conclude(best, b, now)
 	}
 }
 
-func (d *Decision) conclude(best *drawn, b *core, now Instant) {
+func (d *Decision) conclude(best *candidate, b *core, now Instant) {
 	id := best.entry.ID
 	var seen []Candidate
 	for i := range d.Pairs {
@@ -196,7 +196,7 @@ func otherOf(p DrawnPair, id string) Candidate {
 	return p.First
 }
 
-func (d *drawn) candidate(v *view) Candidate {
+func (d *candidate) candidate(v *view) Candidate {
 	latency, queue, success, ramp := d.state.parts(v)
 	return Candidate{
 		ID: d.entry.ID, Tier: d.entry.Tier, Weight: d.entry.Weight,

@@ -59,7 +59,7 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 	if c.dominant >= 0 {
 		redraws = 0 // another pair would take traffic from the dominant endpoint that its weight gives it
 	}
-	var best *drawn
+	var best *candidate
 	lowest := float32(math.Inf(1))
 	var random uint64
 	for {
@@ -119,7 +119,7 @@ type seen struct {
 // has a request of this relay in flight. The effective range is narrow to keep its
 // estimates fresh; long or simultaneous requests need more endpoints, and Refresh would
 // widen the range too late for them.
-func (b *core) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
+func (b *core) beyond(t *table, best *candidate, so seen) (*candidate, float32) {
 	if len(t.beyond.drawn) == 0 || best.state.outstanding() == 0 {
 		return best, so.score
 	}
@@ -132,7 +132,7 @@ func (b *core) beyond(t *table, best *drawn, so seen) (*drawn, float32) {
 const spillAbove = 2
 
 // better returns best, or the better of two candidates if that one has a lower score.
-func (b *core) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
+func (b *core) better(c *candidates, best *candidate, so seen) (*candidate, float32) {
 	first := c.one(uint32(b.random(so.d) >> 32))
 	second := c.one(uint32(b.random(so.d) >> 32))
 	if second == first {
@@ -140,7 +140,7 @@ func (b *core) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
 	} else {
 		so.d.pair(first, second, so.v, false)
 	}
-	for _, one := range []*drawn{first, second} {
+	for _, one := range []*candidate{first, second} {
 		if score := one.withRoom(one.state.score(so.v), so.v); score < so.score {
 			best, so.score = one, score
 		}
@@ -150,7 +150,7 @@ func (b *core) better(c *candidates, best *drawn, so seen) (*drawn, float32) {
 
 // begin makes the ticket and counts the request as sent, unless the endpoint is at its
 // limit.
-func (b *core) begin(best *drawn, now Instant, d *Decision) (p ticket, ok bool) {
+func (b *core) begin(best *candidate, now Instant, d *Decision) (p ticket, ok bool) {
 	if d.real() && !best.state.begin(now.tick(), best.limit) {
 		return ticket{}, false
 	}
@@ -198,14 +198,14 @@ func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusi
 	d.among(c)
 	v := b.view(now)
 	winner := b.winner.load()
-	var best *drawn
+	var best *candidate
 	lowest := float32(math.Inf(1))
 	pairs := b.redraws + 1
 	if excluded.count() > 0 {
 		pairs = max(pairs, retryPairs)
 	}
 	for range pairs {
-		var first, second *drawn
+		var first, second *candidate
 		for range drawTries {
 			if len(c.drawn) == 0 {
 				break
@@ -280,7 +280,7 @@ const (
 // one; each time from the nearest tier. An endpoint that has just refused because it was
 // full comes last, and only for a request without exclusions.
 func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
-	var chosen drawn
+	var chosen candidate
 	var total, fullest float64
 	best, full := math.MaxInt, false
 	for i := range t.entries {

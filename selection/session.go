@@ -66,20 +66,20 @@ type fewest struct {
 
 // lowest is what was drawn of the endpoints with the lowest cost.
 type lowest struct {
-	drawn  *drawn
+	drawn  *candidate
 	cost   float32
 	weight float64 // of all of them
 }
 
 // best returns the endpoint with the lowest cost, nil if there is none.
-func (f *fewest) best() *drawn {
+func (f *fewest) best() *candidate {
 	if f.idle.drawn != nil && (f.busy.drawn == nil || f.idle.cost <= f.busy.cost) {
 		return f.idle.drawn
 	}
 	return f.busy.drawn
 }
 
-func (f *fewest) among(candidates []drawn) {
+func (f *fewest) among(candidates []candidate) {
 	for i := range candidates {
 		one := &candidates[i]
 		if phase(one.state.phase.Load()) != active || f.excluded.contains(one.state) || one.room(f.v.tick) != hasRoom {
@@ -104,7 +104,7 @@ func (f *fewest) among(candidates []drawn) {
 }
 
 // draw is weighted reservoir sampling with one place, as in pickLast.
-func (f *fewest) draw(among *lowest, one *drawn, weight float64) {
+func (f *fewest) draw(among *lowest, one *candidate, weight float64) {
 	if among.drawn == nil {
 		among.drawn, among.weight = one, weight
 		return

@@ -89,7 +89,7 @@ func TestInPairsEndpointsAppearInProportionToTheirWeights(t *testing.T) {
 		for _, w := range weights {
 			total += w
 		}
-		c := newCandidates(tierShare{load: 1}, make([]drawn, len(weights)), weights)
+		c := newCandidates(tierShare{load: 1}, make([]candidate, len(weights)), weights)
 		const draws = 8_000
 		got, firsts := make([]float64, len(weights)), make([]float64, len(weights))
 		for range draws {

@@ -189,7 +189,7 @@ func (f *clients) handle(id streamID, r request) error {
 	if err := f.name(s, r.node); err != nil {
 		return err
 	}
-	f.judge(s, r)
+	f.countRefusals(s, r)
 	next := r.services(s.services)
 	more := 0
 	for name := range next {
@@ -264,9 +264,9 @@ func (f *clients) name(s *openStream, node *core.Node) error {
 	return nil
 }
 
-// judge counts and logs responses that the client has refused: the first in a row is logged.
+// countRefusals counts and logs responses that the client has refused: the first in a row is logged.
 // The lock is held.
-func (f *clients) judge(s *openStream, r request) {
+func (f *clients) countRefusals(s *openStream, r request) {
 	if r.failed != nil {
 		f.metrics.nacks.Inc()
 		if !s.refusing {

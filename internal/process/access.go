@@ -169,7 +169,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		refused := a.judge(r)
+		refused := a.authorize(r)
 		if refused == nil && a.origins.Check(r) != nil {
 			refused = &refusal{http.StatusForbidden, "a page of another site may change nothing here: use the command line, or the page of this process", refusedOrigin}
 		}
@@ -186,10 +186,10 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// judge returns why a request is refused, nil if the request is allowed.
-func (a *Access) judge(r *http.Request) *refusal {
+// authorize returns why a request is refused, nil if the request is allowed.
+func (a *Access) authorize(r *http.Request) *refusal {
 	if a.cfg.TokenFile == "" && !a.cfg.TLS {
-		return a.judgeByAddress(r)
+		return a.authorizeByAddress(r)
 	}
 	shown := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	var stranger error
@@ -213,8 +213,8 @@ func (a *Access) judge(r *http.Request) *refusal {
 	return &refusal{http.StatusUnauthorized, "a token is needed: --admin-token-file or RINGWAY_ADMIN_TOKEN_FILE", refusedMissing}
 }
 
-// judgeByAddress judges a request without credentials.
-func (a *Access) judgeByAddress(r *http.Request) *refusal {
+// authorizeByAddress is authorize for a request without credentials.
+func (a *Access) authorizeByAddress(r *http.Request) *refusal {
 	if header := forwardingHeader(r.Header); header != "" {
 		return &refusal{http.StatusForbidden, fmt.Sprintf("the request was passed on by a proxy or a relay (it has the header %.40q): ask this address directly, or give the process --admin-token-file", header), refusedForwarded}
 	}

@@ -250,8 +250,8 @@ func (l *clients) longestWaiting() (victim *clientConn, again time.Duration) {
 	}
 }
 
-// note records the state of a connection; see http.Server.ConnState.
-func (l *clients) note(conn net.Conn, state http.ConnState) {
+// record keeps the state of a connection; see http.Server.ConnState.
+func (l *clients) record(conn net.Conn, state http.ConnState) {
 	c := clientOf(conn)
 	if c == nil {
 		return

@@ -297,7 +297,7 @@ func TestOneClientHasHalfOfTheConnectionsAtMostAndItsOldOnesGiveWay(t *testing.T
 				if c == nil {
 					return held
 				}
-				all.note(c, http.StateActive)
+				all.record(c, http.StateActive)
 				held = append(held, c)
 			}
 			return held
@@ -312,7 +312,7 @@ func TestOneClientHasHalfOfTheConnectionsAtMostAndItsOldOnesGiveWay(t *testing.T
 		if n := len(hold("192.0.2.2")); n < leastConns/2 || len(all.open) >= limit {
 			t.Errorf("a third has %d, %d of all are open", n, len(all.open))
 		}
-		all.note(first[3], http.StateIdle)
+		all.record(first[3], http.StateIdle)
 		time.Sleep(requestTime)
 		fresh := open("192.0.2.1")
 		if fresh == nil || !first[3].gone.Load() || first[0].gone.Load() {

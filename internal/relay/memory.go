@@ -55,12 +55,12 @@ func (m *memory) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			m.judge()
+			m.update()
 		}
 	}
 }
 
-func (m *memory) judge() {
+func (m *memory) update() {
 	used, before := m.used(), m.strained.Load()
 	now := used > m.limit/100*strainedAbove || before && used > m.limit/100*strainedUntil
 	if now == before {

@@ -29,7 +29,7 @@ func (t *table) rank(reasons ...Reason) {
 		return // only the order changed
 	}
 	for _, r := range reasons {
-		t.note(Event{Kind: CandidatesChanged, Reason: r, Detail: fmt.Sprintf("%d candidates", len(t.candidates))})
+		t.record(Event{Kind: CandidatesChanged, Reason: r, Detail: fmt.Sprintf("%d candidates", len(t.candidates))})
 	}
 }
 

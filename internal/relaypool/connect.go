@@ -28,7 +28,7 @@ func (t *table) Opened(id linkID, now time.Time) {
 		}
 	}
 	t.settle(m)
-	t.note(Event{Kind: Refreshed, Peer: m.peer.ID, Role: m.role, Reason: Stale, Detail: "a new connection to the same peer"})
+	t.record(Event{Kind: Refreshed, Peer: m.peer.ID, Role: m.role, Reason: Stale, Detail: "a new connection to the same peer"})
 }
 
 // admit gives a newly connected member its place.
@@ -40,7 +40,7 @@ func (t *table) admit(m *member) {
 		m.replaces, m.role = nil, old.role
 		list := t.list(m.role)
 		(*list)[slices.Index(*list, old)] = m
-		t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role, Detail: "in place of " + old.peer.ID})
+		t.record(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role, Detail: "in place of " + old.peer.ID})
 		t.release(old, m.reason, "replaced by "+m.peer.ID)
 		return
 	}
@@ -50,7 +50,7 @@ func (t *table) admit(m *member) {
 	}
 	list := t.list(m.role)
 	*list = append(*list, m)
-	t.note(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role})
+	t.record(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role})
 }
 
 // settle starts the age of a member's place.
@@ -69,7 +69,7 @@ func (t *table) OpenFailed(id linkID, err error, now time.Time) {
 	m := l.member
 	l.unlink()
 	t.drop(l)
-	t.note(Event{Kind: ConnectFailed, Peer: m.peer.ID, Role: m.role, Err: err})
+	t.record(Event{Kind: ConnectFailed, Peer: m.peer.ID, Role: m.role, Err: err})
 	switch {
 	case m.role == NoRole:
 		t.joining = without(t.joining, m)
@@ -85,7 +85,7 @@ func (t *table) OpenFailed(id linkID, err error, now time.Time) {
 		t.postpone(m, Stale)
 	default:
 		m.peer.health.failure(t.now)
-		t.judge(m, t.failing)
+		t.evictIfBad(m, t.failing)
 	}
 }
 
@@ -128,6 +128,6 @@ func (t *table) join(p *peer, how string, replaces *member, because Reason) {
 	m := &member{peer: p, replaces: replaces, reason: because}
 	p.member = m
 	t.joining = append(t.joining, m)
-	t.note(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Detail: how})
+	t.record(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Detail: how})
 	t.newLink(m)
 }

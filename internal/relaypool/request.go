@@ -138,19 +138,19 @@ func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, no
 		return
 	}
 	h, m := &l.peer.health, l.peer.member
-	judge := func(verdict func(*member) (Reason, string)) {
+	evictIf := func(verdict func(*member) (Reason, string)) {
 		if m != nil && m.role != NoRole {
-			t.judge(m, verdict)
+			t.evictIfBad(m, verdict)
 		}
 	}
 	switch o {
 	case selection.Success:
 		h.success(max(latency, 0), t.cfg.Alpha, t.now)
-		judge(t.slow)
+		evictIf(t.slow)
 	case selection.Failure, selection.NoAnswer:
 		l.peer.failures++
 		h.failure(t.now)
-		judge(t.failing)
+		evictIf(t.failing)
 	case selection.Shed:
 		h.shed(t.now)
 	}
@@ -178,8 +178,8 @@ func (t *table) Release(tk ticket, now time.Time) {
 	}
 }
 
-// judge evicts a member if verdict returns a reason and another member can take over.
-func (t *table) judge(m *member, verdict func(*member) (Reason, string)) {
+// evictIfBad evicts a member if verdict returns a reason and another member can take over.
+func (t *table) evictIfBad(m *member, verdict func(*member) (Reason, string)) {
 	if why, detail := verdict(m); why != "" && t.replaceable(m) {
 		t.evict(m, why, detail)
 	}

@@ -95,14 +95,14 @@ func (t *table) Update(peers []Peer, now time.Time) error {
 	slices.SortFunc(fresh, func(a, b Peer) int { return strings.Compare(a.ID, b.ID) })
 	for _, p := range gone {
 		t.endEviction(p)
-		t.note(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
+		t.record(Event{Kind: PeerRemoved, Peer: p.ID, Detail: p.Address})
 		if p.member != nil {
 			t.removeMember(p.member, Removed, "it is not a peer any more")
 		}
 	}
 	for _, p := range fresh {
 		t.peers[p.ID] = t.addPeer(p)
-		t.note(Event{Kind: PeerAdded, Peer: p.ID, Detail: p.Address})
+		t.record(Event{Kind: PeerAdded, Peer: p.ID, Detail: p.Address})
 	}
 	var reasons []Reason
 	if len(fresh) > 0 {
@@ -202,7 +202,7 @@ func (t *table) readmit() {
 	for _, p := range slices.Clone(t.evicted) {
 		if !p.evictedUntil.After(t.now) {
 			t.endEviction(p)
-			t.note(Event{Kind: Readmitted, Peer: p.ID})
+			t.record(Event{Kind: Readmitted, Peer: p.ID})
 		}
 	}
 	if len(t.evicted) != before {
@@ -228,7 +228,7 @@ func (t *table) recall() {
 	for _, p := range slices.Clone(t.evicted) {
 		if !p.recallAt.After(t.now) {
 			t.endEviction(p)
-			t.note(Event{Kind: Readmitted, Peer: p.ID, Detail: "requests wait and no peer is connected"})
+			t.record(Event{Kind: Readmitted, Peer: p.ID, Detail: "requests wait and no peer is connected"})
 		}
 	}
 	if len(t.evicted) != before {
@@ -268,7 +268,7 @@ func (t *table) renew(m *member, because Reason, options []*peer) {
 	if p, how := t.draw(options); p != m.peer {
 		t.join(p, how, m, because)
 	} else {
-		t.note(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Role: m.role, Detail: how + ", to replace itself"})
+		t.record(Event{Kind: Chosen, Peer: p.ID, Tier: p.tier(t.cfg.Datacenter, t.cfg.Region), Role: m.role, Detail: how + ", to replace itself"})
 		t.newLink(m).renews = true
 	}
 }
@@ -300,7 +300,7 @@ func (t *table) removeMember(m *member, why Reason, detail string) {
 			t.primaries[i], t.backups = t.backups[0], t.backups[1:]
 			t.primaries[i].role = Primary
 			t.release(m, why, detail)
-			t.note(Event{Kind: Promoted, Peer: t.primaries[i].peer.ID, Role: Primary, Detail: "in place of " + m.peer.ID})
+			t.record(Event{Kind: Promoted, Peer: t.primaries[i].peer.ID, Role: Primary, Detail: "in place of " + m.peer.ID})
 			t.scheduleFill()
 			return
 		}
@@ -316,7 +316,7 @@ func (t *table) removeMember(m *member, why Reason, detail string) {
 // frees its peer.
 func (t *table) release(m *member, why Reason, detail string) {
 	if m.role != NoRole {
-		t.note(Event{Kind: Evicted, Peer: m.peer.ID, Role: m.role, Reason: why, Detail: detail})
+		t.record(Event{Kind: Evicted, Peer: m.peer.ID, Role: m.role, Reason: why, Detail: detail})
 	}
 	m.role = NoRole
 	m.peer.member = nil
@@ -380,7 +380,7 @@ func (t *table) next() time.Time {
 	return at
 }
 
-func (t *table) note(e Event) {
+func (t *table) record(e Event) {
 	e.Time = t.now
 	t.events = append(t.events, e)
 }

@@ -212,7 +212,7 @@ func (s *signals) Seen() (at selection.Instant, known bool) {
 
 // advertised returns the strategy that wins among the advertised ones. ok is false if the
 // relay's setting wins.
-func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec strategy.Spec, ok bool) {
+func (c *strategyResolver) advertised(service string, of *strategyState, votes Votes) (spec strategy.Spec, ok bool) {
 	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
 		if !slices.Contains(of.advertised, text) {
 			c.problems.WithLabelValues(problemInvalid).Inc()
@@ -236,7 +236,7 @@ func (c *choosing) advertised(service string, of *chosen, votes Votes) (spec str
 
 // cookieOf returns another service to which the settings give a cookie of this name. On one
 // host the cookies of two services would replace each other, and the operator has decided.
-func (c *choosing) cookieOf(name, service string) string {
+func (c *strategyResolver) cookieOf(name, service string) string {
 	if _, own := c.cfg.SessionCookies[service]; own || name == "" {
 		return ""
 	}
@@ -250,7 +250,7 @@ func (c *choosing) cookieOf(name, service string) string {
 
 // policy returns the policy that wins among the advertised ones, field by field. It logs
 // what is invalid and where workers differ, once for each change.
-func (c *choosing) policy(service string, of *chosen, votes Votes) advertise.Policy {
+func (c *strategyResolver) policy(service string, of *strategyState, votes Votes) advertise.Policy {
 	won := votes.policy()
 	var invalid, differing []string
 	for _, text := range slices.Sorted(maps.Keys(votes.invalidPolicies)) {

@@ -47,8 +47,8 @@ const (
 	problemUnknown      = "unknown_preferred"
 )
 
-// choosing decides on the strategy of every service. Only the router's goroutine calls it.
-type choosing struct {
+// strategyResolver decides on the strategy of every service. Only the router's goroutine calls it.
+type strategyResolver struct {
 	cfg      ChoosingConfig
 	logger   *slog.Logger
 	metrics  *strategy.Metrics
@@ -59,12 +59,12 @@ type choosing struct {
 	running sync.WaitGroup
 }
 
-func newChoosing(cfg Config) (*choosing, error) {
+func newChoosing(cfg Config) (*strategyResolver, error) {
 	metrics, err := strategy.NewMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	c := &choosing{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
 	c.problems = metric.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
 	metric.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
 	c.policies = metric.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
@@ -73,14 +73,14 @@ func newChoosing(cfg Config) (*choosing, error) {
 }
 
 // start lets strategies measure until ctx ends; the returned function waits for them.
-func (c *choosing) start(ctx context.Context) (stop func()) {
+func (c *strategyResolver) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
 	return func() { cancel(); c.running.Wait() }
 }
 
-// chosen is the state of the choice of one service.
-type chosen struct {
+// strategyState is the state of the choice of one service.
+type strategyState struct {
 	stop    func() // ends the measurements of the current choice
 	decided bool   // there was a choice before the current one
 
@@ -93,7 +93,7 @@ type chosen struct {
 
 // decide returns the strategy of a service by precedence: the relay's setting for the
 // service, the strategy that most of its workers advertise, the relay's setting for all.
-func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
+func (c *strategyResolver) decide(s *Service, of *strategyState, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
 	if spec, ok := c.cfg.Strategies[s.Name]; ok {
 		return spec, FromServiceSetting
 	}
@@ -112,7 +112,7 @@ func (c *choosing) decide(s *Service, of *chosen, endpoints []*advertise.Endpoin
 
 // apply sets the strategy of a service unless the service already uses it.
 func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
-	c, of, now := r.choosing, &r.plans[s.Name].chosen, s.Choice()
+	c, of, now := r.choosing, &r.plans[s.Name].strategyState, s.Choice()
 	if now.Origin == origin && now.Spec.String() == spec.String() {
 		of.decided = true
 		return nil
@@ -143,7 +143,7 @@ func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
 }
 
 // end stops the background work of the current choice.
-func (of *chosen) end() {
+func (of *strategyState) end() {
 	if of.stop != nil {
 		of.stop()
 		of.stop = nil
@@ -152,7 +152,7 @@ func (of *chosen) end() {
 
 // logUnknown warns of preferred nodes that a service lacks, since a misspelt name cannot
 // be distinguished from a node that is down. It warns when the set changes.
-func (c *choosing) logUnknown(s *Service, of *chosen) {
+func (c *strategyResolver) logUnknown(s *Service, of *strategyState) {
 	choice := s.Choice()
 	if len(choice.Spec.Preferred) == 0 {
 		return

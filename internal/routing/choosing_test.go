@@ -18,10 +18,10 @@ import (
 
 // chooser is a service whose endpoints advertise what a test sets.
 type chooser struct {
-	*choosing
+	*strategyResolver
 	t       *testing.T
 	service *Service
-	of      chosen
+	of      strategyState
 	log     bytes.Buffer
 }
 
@@ -29,7 +29,7 @@ func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
 	t.Helper()
 	c := &chooser{t: t}
 	var err error
-	if c.choosing, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
+	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
 		t.Fatal(err)
 	}
 	if c.service, err = NewService("echo", selection.DefaultConfig()); err != nil {

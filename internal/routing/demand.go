@@ -96,7 +96,7 @@ func (d *demand) update(now time.Time, services []served) (statement []advertise
 		}
 		next[s.service] = c
 		c.measure(now, s.sent, d.memory)
-		c.judge(now, s, d.memory)
+		c.evaluate(now, s, d.memory)
 		if mayChange {
 			c.decide(now, s, d.memory)
 		}
@@ -142,8 +142,8 @@ func (c *carried) rate() float64 {
 	return c.average / c.filled
 }
 
-// judge notes since when this relay should begin to state its traffic, or stop.
-func (c *carried) judge(now time.Time, s served, memory time.Duration) {
+// evaluate notes since when this relay should begin to state its traffic, or stop.
+func (c *carried) evaluate(now time.Time, s served, memory time.Duration) {
 	spread, tolerance := c.spread(s, memory)
 	var other bool
 	switch {

@@ -36,12 +36,12 @@ func sameEndpoints(a, b *Route) bool {
 	return slices.EqualFunc(a.Range, b.Range, func(s, t *Target) bool { return s.Endpoint == t.Endpoint })
 }
 
-// signal is a change that others wait for. The zero value is ready. All methods may be called
+// changeNotifier is a change that others wait for. The zero value is ready. All methods may be called
 // from any goroutine.
-type signal struct{ waiting atomic.Pointer[chan struct{}] }
+type changeNotifier struct{ waiting atomic.Pointer[chan struct{}] }
 
 // next returns a channel that the next fire closes.
-func (s *signal) next() <-chan struct{} {
+func (s *changeNotifier) next() <-chan struct{} {
 	for {
 		if ch := s.waiting.Load(); ch != nil {
 			return *ch
@@ -54,7 +54,7 @@ func (s *signal) next() <-chan struct{} {
 }
 
 // fire is called after the change.
-func (s *signal) fire() {
+func (s *changeNotifier) fire() {
 	if ch := s.waiting.Swap(nil); ch != nil {
 		close(*ch)
 	}

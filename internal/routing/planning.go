@@ -19,13 +19,13 @@ import (
 
 // planning is the state of a service that the router keeps from plan to plan.
 type planning struct {
-	grace     *peering.Grace[versioned]
-	graceOver time.Time
-	linked    []linked // in the range or within slack of it
-	slots     slotsSet // with which the route was computed
-	canary    Canary   // likewise
-	failed    bool     // the last time that the route was computed
-	chosen             // how its endpoints are picked
+	grace         *peering.Grace[versioned]
+	graceOver     time.Time
+	linked        []workerLinks // in the range or within slack of it
+	slots         slotsSet      // with which the route was computed
+	canary        Canary        // likewise
+	failed        bool          // the last time that the route was computed
+	strategyState               // how its endpoints are picked
 }
 
 // versioned is a worker with the version of its endpoint.
@@ -34,8 +34,8 @@ type versioned struct {
 	version string
 }
 
-// linked is a worker with the keys of its connections.
-type linked struct {
+// workerLinks is a worker with the keys of its connections.
+type workerLinks struct {
 	node string
 	id   string    // of the instance
 	keys []poolKey // one more for upgrades if these need a separate connection
@@ -55,7 +55,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	}
 	// The catalogue keeps the endpoints of a service that did not change.
 	graceOver := !planned.graceOver.IsZero() && !now.Before(planned.graceOver)
-	slots, canary := r.slots.Load().of(s.Name), r.canaryOf(s.Name)
+	slots, canary := r.slots.Load().forService(s.Name), r.canaryOf(s.Name)
 	if !relaysChanged && !graceOver && !planned.failed && slots == planned.slots && canary == planned.canary && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	plans := r.agreement.inUse.plans
 	next.TCP = mostlyTCP(endpoints)
 	next.Votes = CountVotes(endpoints, plans.MaxRelaysPerService)
-	next.Policy = r.choosing.policy(s.Name, &planned.chosen, next.Votes)
+	next.Policy = r.choosing.policy(s.Name, &planned.strategyState, next.Votes)
 	if len(ready) == 0 {
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
@@ -90,7 +90,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		// A worker must not take away the connections that its service needs when a relay fails.
 		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
 	}
-	spec, origin := r.choosing.decide(s, &planned.chosen, endpoints, next.Votes)
+	spec, origin := r.choosing.decide(s, &planned.strategyState, endpoints, next.Votes)
 	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
 	absent := peering.Absent{Relays: candidates(r.fleet.absent, r.traffic.of[s.Name])}
 	var vanished []versioned
@@ -238,7 +238,7 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 		return
 	}
 	var in, near []poolKey
-	var links []linked
+	var links []workerLinks
 	inRange := map[string]bool{}
 	planned := r.plans[service]
 	before := make(map[string]string, len(planned.linked))
@@ -254,7 +254,7 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 			}
 		}
 		in = append(in, keys...)
-		links = append(links, linked{t.Node, t.ID, keys})
+		links = append(links, workerLinks{t.Node, t.ID, keys})
 		inRange[t.Node] = true
 	}
 	if route.Plan != nil && route.Affine() && r.cfg.Links.Slack > 0 {

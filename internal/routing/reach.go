@@ -157,7 +157,7 @@ func (r *reach) probe(ctx context.Context, pools []*upstream.Pool, kind string, 
 	if proof {
 		r.proven = now
 	}
-	r.judge(pools, kind, best != nil && series[best] >= longSeries, now)
+	r.evaluate(pools, kind, best != nil && series[best] >= longSeries, now)
 	if len(pools) == 0 {
 		return
 	}
@@ -175,9 +175,9 @@ func (r *reach) probe(ctx context.Context, pools []*upstream.Pool, kind string, 
 	}
 }
 
-// judge sets or ends the reason. acquitted is set if a member was reached several times in a
+// evaluate sets or ends the reason. acquitted is set if a member was reached several times in a
 // row.
-func (r *reach) judge(pools []*upstream.Pool, kind string, acquitted bool, now time.Time) {
+func (r *reach) evaluate(pools []*upstream.Pool, kind string, acquitted bool, now time.Time) {
 	var opened, lost uint64
 	for _, d := range r.recent {
 		opened, lost = opened+d.opened, lost+d.lost

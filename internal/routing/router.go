@@ -50,10 +50,10 @@ type Router struct {
 	kept    *keptChecks
 
 	services atomic.Pointer[map[string]*Service]
-	appeared signal        // a service that was not known
-	settled  atomic.Uint64 // version of the snapshot for which that holds, 0 if for none
-	first    chan struct{} // closed when the router has settled for the first time
-	served   atomic.Bool   // there has been a service
+	appeared changeNotifier // a service that was not known
+	settled  atomic.Uint64  // version of the snapshot for which that holds, 0 if for none
+	first    chan struct{}  // closed when the router has settled for the first time
+	served   atomic.Bool    // there has been a service
 	slots    atomic.Pointer[Slots]
 	canaries atomic.Pointer[Canaries]
 	replan   chan struct{} // holds one value after SetSlots, SetCanaries and SetPlans
@@ -70,7 +70,7 @@ type Router struct {
 	// Used only by Run.
 	links      *links
 	forwarding *forwarding
-	choosing   *choosing
+	choosing   *strategyResolver
 	view       *advertise.View
 	snapshot   *membership.Snapshot // of the view
 	trusted    *membership.Snapshot // the last routed one that was not degraded
@@ -316,7 +316,7 @@ func (r *Router) Run(ctx context.Context) error {
 			r.links.count()
 			if r.Settled() {
 				for name, s := range *r.services.Load() {
-					r.choosing.logUnknown(s, &r.plans[name].chosen)
+					r.choosing.logUnknown(s, &r.plans[name].strategyState)
 				}
 			}
 			continue

@@ -46,7 +46,7 @@ type Service struct {
 	relays atomic.Pointer[relaysOf]
 	choice atomic.Pointer[Choice]
 
-	changed signal // of the endpoints in the range
+	changed changeNotifier // of the endpoints in the range
 }
 
 // Route is how this relay reaches a service at one moment. It is immutable.

@@ -15,7 +15,7 @@ type slotsSet struct {
 	set bool
 }
 
-func (s Slots) of(service string) slotsSet {
+func (s Slots) forService(service string) slotsSet {
 	n, set := s[service]
 	if !set {
 		n, set = s[""]
@@ -26,7 +26,7 @@ func (s Slots) of(service string) slotsSet {
 // Effective returns the fewest and the most slots of the endpoints of a service that take
 // requests, and where they come from. 0 is no limit, which is more than any number.
 func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least, most int, origin Origin) {
-	if of := s.of(service); of.set {
+	if of := s.forService(service); of.set {
 		if _, own := s[service]; own {
 			return of.n, of.n, FromServiceSetting
 		}
@@ -64,7 +64,7 @@ func (r *Router) SetSlots(slots Slots) {
 
 // slotsOf returns the slots of an endpoint, 0 without a limit.
 func (r *Router) slotsOf(e *advertise.Endpoint) int {
-	if of := r.slots.Load().of(e.Name); of.set {
+	if of := r.slots.Load().forService(e.Name); of.set {
 		return of.n
 	}
 	return int(e.Slots)

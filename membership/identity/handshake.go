@@ -110,7 +110,7 @@ type handshake struct {
 // admit is the complete check of the peer, in order: chain, time and usage; deny list;
 // claims; policy; expectation. Every refusal is counted here.
 func (s *Source) admit(state tls.ConnectionState, e handshake) error {
-	err := s.judge(state, e)
+	err := s.verify(state, e)
 	if err == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (s *Source) admit(state tls.ConnectionState, e handshake) error {
 	return err
 }
 
-func (s *Source) judge(state tls.ConnectionState, e handshake) error {
+func (s *Source) verify(state tls.ConnectionState, e handshake) error {
 	use := x509.ExtKeyUsageServerAuth
 	if e.direction == inbound {
 		use = x509.ExtKeyUsageClientAuth

@@ -82,7 +82,7 @@ func (c *conn) parse(n int) *fault {
 		if err != nil {
 			return badRequest(err)
 		}
-		if err := h.note(line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]); err != nil {
+		if err := h.record(line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]); err != nil {
 			return badRequest(err)
 		}
 		spelled := line[f.Name:f.NameEnd]
@@ -293,7 +293,7 @@ type framingFields struct {
 	chunked  bool
 }
 
-func (h *framingFields) note(name, value string) error {
+func (h *framingFields) record(name, value string) error {
 	switch len(name) {
 	case len("content-length"):
 		if !http1.EqualFold(name, "content-length") {

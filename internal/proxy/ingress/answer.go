@@ -14,7 +14,7 @@ import (
 
 // answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
 // failed.
-func (t *try) answerNoEndpoint(err error) {
+func (t *request) answerNoEndpoint(err error) {
 	if t.spent {
 		t.handler.budget.Refund()
 	}
@@ -41,7 +41,7 @@ func (t *try) answerNoEndpoint(err error) {
 	t.answer(f, now)
 }
 
-func (t *try) answerFailed(now time.Duration) {
+func (t *request) answerFailed(now time.Duration) {
 	a := &t.at
 	f := failure{Text: "the request could not be carried", detail: a.fault.Error(), Code: wire.CodeUpstreamFailed, Service: t.service.Name, Attempts: t.failures}
 	switch {
@@ -60,7 +60,7 @@ func (t *try) answerFailed(now time.Duration) {
 }
 
 // markLocal makes f the answer of a relay that could open no connection.
-func (t *try) markLocal(f *failure) {
+func (t *request) markLocal(f *failure) {
 	f.Text, f.Code, f.retryAfter = "this relay is out of "+t.at.exhausted()+" and could open no connection", wire.CodeExhausted, retryAfter
 }
 
@@ -71,10 +71,10 @@ const textMisdirected = "the relays that serve this service do not know yet that
 // allMisdirected reports whether relays were asked and all refused the request as
 // misdirected. No relay has acted on it, and soon they will see the same members as this
 // relay.
-func (t *try) allMisdirected() bool { return t.misdirected > 0 && t.misdirected == len(t.failures) }
+func (t *request) allMisdirected() bool { return t.misdirected > 0 && t.misdirected == len(t.failures) }
 
 // outOfTime returns the text for a request to which no answer began in time.
-func (t *try) outOfTime() string {
+func (t *request) outOfTime() string {
 	switch {
 	case t.at.ranOut():
 		return "no endpoint answered within " + t.at.limit.String() + ", which is the limit of one attempt"
@@ -86,11 +86,11 @@ func (t *try) outOfTime() string {
 
 // answerBadRequest answers a request that no endpoint could carry: an upgrade over HTTP/2,
 // a body that ended too early.
-func (t *try) answerBadRequest(now time.Duration) {
+func (t *request) answerBadRequest(now time.Duration) {
 	t.answer(failure{Text: "the request cannot be carried: " + t.at.fault.ForClient(), Code: wire.CodeBadRequest, Service: t.service.Name}, now)
 }
 
-func (t *try) answer(f failure, now time.Duration) {
+func (t *request) answer(f failure, now time.Duration) {
 	switch f.Code {
 	case wire.CodeUpstreamFailed, wire.CodeTimeout, wire.CodeNoEndpoint:
 		t.handler.blameRelay(&f)
@@ -102,7 +102,7 @@ func (t *try) answer(f failure, now time.Duration) {
 }
 
 // answerEnded answers a request that this relay has ended before an answer began.
-func (t *try) answerEnded(now time.Duration) {
+func (t *request) answerEnded(now time.Duration) {
 	f := failure{Text: "this relay stops, and --drain-timeout was over before an answer began", Code: wire.CodeTimeout, callStatus: unavailable, Service: t.service.Name}
 	if !t.at.fault.Stopped() {
 		f.Text = "neither the client nor the service sent anything for the progress timeout, and no answer had begun"
@@ -113,7 +113,7 @@ func (t *try) answerEnded(now time.Duration) {
 
 // breakOff ends an answer that has broken off after its head. It returns if the client got a status
 // in trailers.
-func (t *try) breakOff(result *upstream.Result, now time.Duration) {
+func (t *request) breakOff(result *upstream.Result, now time.Duration) {
 	fault, outcome := t.at.fault, outcomeAborted
 	if fault.Stopped() || fault.Client() && result.Silent != upstream.SilentNone { // no failure of the service
 		outcome = outcomeCancelled
@@ -135,7 +135,7 @@ const callEndTime = time.Second
 // clients repeat what is UNAVAILABLE, and take a reset for INTERNAL. It returns false if the
 // answer is no such answer, has its status already, or has no reader. As with errors, the
 // relay that has the client does this: the others see a failure of their endpoint in a reset.
-func (t *try) endCall(result *upstream.Result) bool {
+func (t *request) endCall(result *upstream.Result) bool {
 	cfg, fault := &t.handler.cfg, t.at.fault
 	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
 		return false
@@ -157,7 +157,7 @@ func (t *try) endCall(result *upstream.Result) bool {
 }
 
 // answerRelayed answers a call of gRPC in place of the relay that could not carry it.
-func (t *try) answerRelayed() {
+func (t *request) answerRelayed() {
 	f := failure{Text: "the relay that serves this service could not carry the request", detail: t.at.target.Node + " says " + string(t.relayed), Code: t.relayed, again: t.again}
 	if f.Code == wire.CodeRateLimited {
 		f.Text = "more requests arrive than a limit of this service, its callers or its routes allows: send fewer, and wait for the time in Retry-After"

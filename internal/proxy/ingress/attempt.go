@@ -13,7 +13,7 @@ import (
 
 // attempt is the current attempt of a request. Times are since the epoch.
 type attempt struct {
-	chosen
+	destination
 	sent     time.Duration // when it began
 	limit    time.Duration // how long it may take
 	cut      bool          // limit is less than the rest of the request's time
@@ -32,7 +32,7 @@ var faultMisdirected = &upstream.Fault{Err: errors.New("the relay does not serve
 
 // classify gives the current attempt its fault, with the reason and whether the client's deadline is
 // the cause. The endpoint is not blamed for that if the client gave less time than this relay does.
-func (t *try) classify(fault *upstream.Fault, load int, now time.Duration) {
+func (t *request) classify(fault *upstream.Fault, load int, now time.Duration) {
 	a := &t.at
 	a.fault, a.reason, a.load = fault, reasonOf(fault), load
 	switch timeout, local := fault.Timeout(), a.local(); {
@@ -52,7 +52,7 @@ func (t *try) classify(fault *upstream.Fault, load int, now time.Duration) {
 }
 
 // late reports whether the time is over that the client itself has allowed.
-func (t *try) late(now time.Duration) bool { return t.limited && now >= t.latest-lateBy }
+func (t *request) late(now time.Duration) bool { return t.limited && now >= t.latest-lateBy }
 
 // lateBy is by how much the deadline of an endpoint may be earlier than that of the client,
 // because of the units of the fields.
@@ -123,7 +123,7 @@ func (a *attempt) result() selection.Result {
 }
 
 // mayRetry decides whether another endpoint may get the request.
-func (t *try) mayRetry(now time.Duration) bool {
+func (t *request) mayRetry(now time.Duration) bool {
 	t.spent = false
 	switch a := &t.at; {
 	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now):
@@ -142,7 +142,7 @@ func (t *try) mayRetry(now time.Duration) bool {
 // repeats reports whether the policy of the service and the method of the request allow
 // another attempt. A misdirected request has reached no endpoint. Of a session nothing is
 // sent until it begins, and after that no attempt follows.
-func (t *try) repeats() bool {
+func (t *request) repeats() bool {
 	sent := t.at.fault.Sent()
 	switch t.policy.Retry {
 	case advertise.RetryNever:
@@ -157,7 +157,7 @@ func (t *try) repeats() bool {
 
 // bodyWhole reports whether the next attempt can send the whole body, and rewinds the
 // body.
-func (t *try) bodyWhole() bool {
+func (t *request) bodyWhole() bool {
 	if t.body.Begun() {
 		return t.body.Rewind(t.w)
 	}

@@ -181,13 +181,13 @@ func (b blocks) find(caller, service string, now time.Time) *heldBlock {
 }
 
 // blocked answers a request that is blocked, and reports whether it was.
-func (t *try) blocked(by blocks, service *routing.Service) bool {
+func (t *request) blocked(by blocks, service *routing.Service) bool {
 	one := by.find(t.caller(), service.Name, time.Now())
 	if one == nil {
 		return false
 	}
 	one.refused.Add(1)
-	metrics := t.handler.cfg.Metrics.of(service)
+	metrics := t.handler.cfg.Metrics.forService(service)
 	metrics.rejected(wire.CodeBlocked)
 	metrics.refused.Add(1)
 	f := failure{Text: "the operator has blocked this caller or this service", Code: wire.CodeBlocked, Service: service.Name}

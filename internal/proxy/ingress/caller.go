@@ -32,7 +32,7 @@ func certifiedName(r *http.Request) string {
 }
 
 // caller returns the sender of the request.
-func (t *try) caller() string { return callerOf(t.r, t.from) }
+func (t *request) caller() string { return callerOf(t.r, t.from) }
 
 // callerOf returns the sender of a request. A trusted proxy names it in wire.CallerHeader; of
 // several values the last counts, which is the proxy's own. The caller is empty if the
@@ -70,9 +70,9 @@ func callerOf(r *http.Request, from origin) string {
 	return last
 }
 
-// guarded runs the try if its caller's circuit for the service allows the request; the observer
+// guarded runs the request if its caller's circuit for the service allows the request; the observer
 // reports the result to the circuit. Requests without a caller pass.
-func (t *try) guarded(circuits *circuit.Breakers) {
+func (t *request) guarded(circuits *circuit.Breakers) {
 	caller := t.caller()
 	if caller == "" {
 		t.run()

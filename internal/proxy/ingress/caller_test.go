@@ -122,7 +122,7 @@ func guardedHandler(t *testing.T, addr net.Addr, timeout time.Duration) *Handler
 }
 
 func TestALongNameIsCut(t *testing.T) {
-	tr := &try{from: fromFront, r: httptest.NewRequest("GET", "/", nil)}
+	tr := &request{from: fromFront, r: httptest.NewRequest("GET", "/", nil)}
 	if got := tr.caller(); got != "" {
 		t.Errorf("a proxy that names no caller: %q", got)
 	}
@@ -188,7 +188,7 @@ func TestTheCallerIsWhatAProxyNamesOrTheClientsAddress(t *testing.T) {
 		}
 		r.RemoteAddr = c.remote
 		r.Header[wire.CallerHeader] = c.names
-		tr := &try{from: h.originOf(r), r: r}
+		tr := &request{from: h.originOf(r), r: r}
 		if got := tr.caller(); got != c.want {
 			t.Errorf("%s naming %q: %q, want %q", c.remote, c.names, got, c.want)
 		}

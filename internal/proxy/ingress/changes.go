@@ -9,7 +9,7 @@ import (
 )
 
 // changes returns the changes to a request and its answer for the current attempt.
-func (t *try) changes() *upstream.Exchange {
+func (t *request) changes() *upstream.Exchange {
 	cfg, target := &t.handler.cfg, t.at.target
 	x := &t.exchange
 	*x = upstream.Exchange{

@@ -108,7 +108,7 @@ func (c *Clients) Len() (n int) {
 
 // enterClient counts the request of a client. It returns false if it has answered, because the client
 // has as many in flight as it may have.
-func (t *try) enterClient(service *routing.Service) bool {
+func (t *request) enterClient(service *routing.Service) bool {
 	cfg := &t.handler.cfg
 	if cfg.MaxInFlightPerClient == 0 {
 		return true

@@ -98,8 +98,8 @@ func NewCookies(cfg CookieConfig) *Cookies {
 	return c
 }
 
-// of returns the cookie of a service, nil if it has none.
-func (c *Cookies) of(service *routing.Service) *serviceCookie {
+// forService returns the cookie of a service, nil if it has none.
+func (c *Cookies) forService(service *routing.Service) *serviceCookie {
 	if c == nil {
 		return nil
 	}
@@ -214,8 +214,8 @@ func decodeToken(text string) (t token, ok bool) {
 	return t, true
 }
 
-// judge decides whether the value of a cookie is accepted, and whether to renew it.
-func (c *serviceCookie) judge(text string, now time.Time, life time.Duration) (t token, renew bool, verdict cookieEvent) {
+// validate decides whether the value of a cookie is accepted, and whether to renew it.
+func (c *serviceCookie) validate(text string, now time.Time, life time.Duration) (t token, renew bool, verdict cookieEvent) {
 	t, ok := decodeToken(text)
 	if !ok {
 		return t, false, cookieMalformed
@@ -274,7 +274,7 @@ type session struct {
 
 // pickSession begins the first attempt of a request on the endpoint that its cookie names.
 // It returns false if no cookie names an endpoint that can be used now.
-func (t *try) pickSession(now time.Duration) (pick selection.Pick[*routing.Target], ok bool) {
+func (t *request) pickSession(now time.Duration) (pick selection.Pick[*routing.Target], ok bool) {
 	s := &t.session
 	if s.read {
 		return pick, false
@@ -292,7 +292,7 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick[*routing.Targe
 			if checked++; checked > maxCookies {
 				return pick, false
 			}
-			token, renew, verdict := s.cookie.judge(unquoted(value), wall, life)
+			token, renew, verdict := s.cookie.validate(unquoted(value), wall, life)
 			if verdict == cookieAccepted {
 				pick, verdict = t.takeNamed(token.endpoint, selection.Instant(now))
 			}
@@ -308,7 +308,7 @@ func (t *try) pickSession(now time.Duration) (pick selection.Pick[*routing.Targe
 
 // takeNamed begins a request on the endpoint that a token names. It skips an endpoint that
 // is evicted or full, as every strategy does.
-func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick[*routing.Target], cookieEvent) {
+func (t *request) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick[*routing.Target], cookieEvent) {
 	target := t.session.cookie.target(t.service.Name, t.route, tag)
 	if target == nil {
 		return selection.Pick[*routing.Target]{}, cookieGone
@@ -326,7 +326,7 @@ func (t *try) takeNamed(tag endpointTag, now selection.Instant) (selection.Pick[
 
 // setCookie returns the cookie for the answer of the target, empty if the client's cookie
 // is still good.
-func (t *try) setCookie(target *routing.Target) string {
+func (t *request) setCookie(target *routing.Target) string {
 	s := &t.session
 	s.set, s.noKey = false, false
 	if s.node == target.Node && !s.renew {
@@ -343,7 +343,7 @@ func (t *try) setCookie(target *routing.Target) string {
 }
 
 // cookieSent counts the cookie of an answer that begins. One that caches may keep has none.
-func (t *try) cookieSent(withheld bool) {
+func (t *request) cookieSent(withheld bool) {
 	if withheld {
 		t.session.cookie.count(cookieCacheable)
 		return
@@ -353,7 +353,7 @@ func (t *try) cookieSent(withheld bool) {
 
 // clientSecured reports whether the client uses TLS: to this relay, to the proxy that this
 // relay trusts, or to the relay that forwarded the request.
-func (t *try) clientSecured() bool {
+func (t *request) clientSecured() bool {
 	if values := t.r.Header["X-Forwarded-Proto"]; t.from != fromClient && len(values) > 0 {
 		first, _, _ := strings.Cut(values[0], ",")
 		return strings.EqualFold(textproto.TrimString(first), "https")

@@ -92,13 +92,13 @@ func TestATokenCountsOnlyAsLongAndWhereItWasSignedFor(t *testing.T) {
 		"with bits behind its end":          {good[:len(good)-1] + string(good[len(good)-1]+1), cookieMalformed, false},
 		"huge":                              {strings.Repeat("A", 1<<20), cookieMalformed, false},
 	} {
-		if tok, renew, verdict := echo.judge(c.text, now, cookieLife); verdict != c.want || renew != c.renew {
+		if tok, renew, verdict := echo.validate(c.text, now, cookieLife); verdict != c.want || renew != c.renew {
 			t.Errorf("%s: %s, renewed %v, want %s, %v", name, cookieEvents[verdict], renew, cookieEvents[c.want], c.renew)
 		} else if verdict == cookieAccepted && tok.endpoint != tagOf("echo", "w1") {
 			t.Errorf("%s: it names another endpoint", name)
 		}
 	}
-	if _, _, verdict := cookieOf("echo", testKeys{}).judge(good, now, cookieLife); verdict != cookieNoKey {
+	if _, _, verdict := cookieOf("echo", testKeys{}).validate(good, now, cookieLife); verdict != cookieNoKey {
 		t.Errorf("without a key a cookie is %s", cookieEvents[verdict])
 	}
 	if text := (token{}).encode(testKeys{}); text != "" {
@@ -126,14 +126,14 @@ func TestTheCookieOfAServiceIsTheOneOfTheSettingsOrElseTheAdvertisedOne(t *testi
 		{"echo", "other", "sid"}, {"off", "other", ""}, {"billing", "", ""}, {"billing", "b1", "b1"}, {"billing", "b2", "b2"}, {"billing", "", ""},
 	} {
 		got := ""
-		if one := c.of(service(step.service, step.advertised)); one != nil {
+		if one := c.forService(service(step.service, step.advertised)); one != nil {
 			got = one.name
 		}
 		if got != step.want {
 			t.Errorf("%+v: %q", step, got)
 		}
 	}
-	if (*Cookies)(nil).of(service("billing", "b")) != nil {
+	if (*Cookies)(nil).forService(service("billing", "b")) != nil {
 		t.Error("without Cookies there is a cookie")
 	}
 	series := func(service string) (n int) {
@@ -167,7 +167,7 @@ func FuzzSessionToken(f *testing.F) {
 				t.Errorf("%q is also %q", text, again)
 			}
 		}
-		_, _, verdict := echo.judge(text, now, cookieLife)
+		_, _, verdict := echo.validate(text, now, cookieLife)
 		if (verdict == cookieMalformed) == ok {
 			t.Errorf("%q: %s", text, cookieEvents[verdict])
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// chosen is the destination of one attempt: a worker or another relay.
-type chosen struct {
+// destination is where one attempt goes: a worker or another relay.
+type destination struct {
 	target *routing.Target
 	pick   selection.Pick[*routing.Target] // of a worker
 	relay  *relaypool.Lease[*routing.Hop]  // of a relay, nil for a worker
@@ -21,7 +21,7 @@ type chosen struct {
 
 // decideWay decides whether workers or relays carry the request. It returns false if it
 // has answered because this relay has neither.
-func (t *try) decideWay() bool {
+func (t *request) decideWay() bool {
 	t.route = t.service.Route()
 	t.hop = !t.route.Affine() || t.route.OutOfReach && t.mayCross() && t.service.Relays() != nil
 	if t.record != nil {
@@ -43,7 +43,7 @@ func (t *try) decideWay() bool {
 func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequest) }
 
 // mayCross reports whether relays of other zones may carry the request.
-func (t *try) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.Hop }
+func (t *request) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.Hop }
 
 const (
 	// unopenedAtHome is how many workers of the own zone must refuse a connection before a relay
@@ -58,7 +58,7 @@ const (
 // cross reports whether a relay of another zone can carry the next attempt, and waits until there
 // are connections to some. All workers of a zone may end together, and gossip needs seconds to find
 // out.
-func (t *try) cross(deadline time.Duration) bool {
+func (t *request) cross(deadline time.Duration) bool {
 	if !t.mayCross() {
 		return false
 	}
@@ -72,7 +72,7 @@ func (t *try) cross(deadline time.Duration) bool {
 }
 
 // rest waits. It returns false if the client leaves.
-func (t *try) rest(pause time.Duration) bool {
+func (t *request) rest(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -85,7 +85,7 @@ func (t *try) rest(pause time.Duration) bool {
 
 // wayChanged reports whether there is a newer route. Then the old route is the reason that
 // nothing was found.
-func (t *try) wayChanged() bool { return t.service.Route() != t.route }
+func (t *request) wayChanged() bool { return t.service.Route() != t.route }
 
 // Relays that start together are members before they know their services. viewPatience is how
 // long a request waits until one of them does. Between two rounds of attempts it pauses for
@@ -97,7 +97,7 @@ const (
 
 // awaitView pauses if every relay has refused the request as misdirected, and lets it try all
 // of them again. It returns false if there is no reason or no time for this.
-func (t *try) awaitView() bool {
+func (t *request) awaitView() bool {
 	waited := time.Since(t.handler.cfg.Epoch) - t.began
 	pause := max(firstViewPause, 2*t.pause)
 	if !t.allMisdirected() || waited+pause > min(viewPatience, t.timeout) {
@@ -115,8 +115,8 @@ func (t *try) awaitView() bool {
 // choose picks the destination of the next attempt. If no other is left, the endpoint that did
 // not act on the last attempt gets the request once more, over another connection (RFC 9113
 // §8.7).
-func (t *try) choose(now, deadline time.Duration) error {
-	last := t.at.chosen
+func (t *request) choose(now, deadline time.Duration) error {
+	last := t.at.destination
 	err := t.chooseOther(now, deadline)
 	if err == nil || t.sentAgain || !t.at.unprocessed() {
 		return err
@@ -130,45 +130,45 @@ func (t *try) choose(now, deadline time.Duration) error {
 	if takeErr != nil {
 		return err // it has left
 	}
-	t.at.chosen = chosen{target: pick.Value(), pick: pick, by: last.by}
+	t.at.destination = destination{target: pick.Value(), pick: pick, by: last.by}
 	return nil
 }
 
-func (t *try) chooseOther(now, deadline time.Duration) (err error) {
+func (t *request) chooseOther(now, deadline time.Duration) (err error) {
 	gone := t.unopened > 0 || t.at.fault != nil && t.at.fault.Broken()
 	if !t.hop && t.unopened >= unopenedAtHome {
 		t.hop = t.cross(deadline)
 	}
 	if !t.hop {
-		if t.at.chosen, err = t.chooseWorker(now); err == nil || !gone {
+		if t.at.destination, err = t.chooseWorker(now); err == nil || !gone {
 			return err
 		}
 		if t.hop = t.cross(deadline); !t.hop {
 			return err
 		}
 	}
-	if t.at.chosen, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
+	if t.at.destination, err = t.chooseRelay(now, deadline); err == nil && t.logging() {
 		t.logRelay()
 	}
 	if err != nil && t.route.Affine() {
 		t.hop = false
-		t.at.chosen, err = t.chooseWorker(now)
+		t.at.destination, err = t.chooseWorker(now)
 	}
 	return err
 }
 
 // chooseRelay picks a relay to forward to. While none is connected but one will be, it
 // waits for the connection until the deadline.
-func (t *try) chooseRelay(now, deadline time.Duration) (chosen, error) {
+func (t *request) chooseRelay(now, deadline time.Duration) (destination, error) {
 	relays := t.service.Relays()
 	if relays == nil {
-		return chosen{}, relaypool.ErrNoPeers
+		return destination{}, relaypool.ErrNoPeers
 	}
 	lease, err := relays.Acquire(t.r.Context(), relaypool.Request{Key: t.key, Exclude: t.relays, Patience: deadline - now})
 	if err != nil {
-		return chosen{}, err
+		return destination{}, err
 	}
-	return chosen{target: lease.Conn().Target, relay: lease, by: byRelayPool}, nil
+	return destination{target: lease.Conn().Target, relay: lease, by: byRelayPool}, nil
 }
 
 // What chooses a destination, if it is not a strategy.
@@ -179,7 +179,7 @@ const (
 )
 
 // releaseFailed releases the destination of a failed attempt.
-func (t *try) releaseFailed(now time.Duration) {
+func (t *request) releaseFailed(now time.Duration) {
 	if t.hop {
 		t.relayFailed()
 		return
@@ -189,7 +189,7 @@ func (t *try) releaseFailed(now time.Duration) {
 
 // relayAnswered reports the beginning of an answer to the pool. A relay that reports the
 // failure of a worker has not failed itself.
-func (t *try) relayAnswered(r upstream.Result) {
+func (t *request) relayAnswered(r upstream.Result) {
 	outcome := selection.Success
 	if r.Shed && r.Failed != string(wire.CodeRateLimited) { // a limit is no load of the relay that applies it
 		outcome = selection.Shed
@@ -198,7 +198,7 @@ func (t *try) relayAnswered(r upstream.Result) {
 }
 
 // relayFailed reports a failed attempt to the pool.
-func (t *try) relayFailed() {
+func (t *request) relayFailed() {
 	a := &t.at
 	switch {
 	case a.notCounted() || a.fault.Full():
@@ -219,11 +219,11 @@ func (t *try) relayFailed() {
 
 // chooseWorker picks an endpoint of this relay's range: the one that the request's cookie
 // names, or one by the strategy.
-func (t *try) chooseWorker(now time.Duration) (chosen, error) {
+func (t *request) chooseWorker(now time.Duration) (destination, error) {
 	if t.session.cookie != nil {
 		if pick, held := t.pickSession(now); held {
 			t.explainSession(pick)
-			return chosen{target: pick.Value(), pick: pick, by: bySessionCookie}, nil
+			return destination{target: pick.Value(), pick: pick, by: bySessionCookie}, nil
 		}
 	}
 	if t.logging() || t.observer.explaining() {
@@ -231,14 +231,14 @@ func (t *try) chooseWorker(now time.Duration) (chosen, error) {
 	}
 	pick, err := t.service.Pick(t.key, selection.Instant(now), &t.tried)
 	if err != nil {
-		return chosen{}, err
+		return destination{}, err
 	}
 	return t.chosenWorker(pick), nil
 }
 
 // chosenWorker returns the destination that the strategy has picked.
-func (t *try) chosenWorker(pick selection.Pick[*routing.Target]) chosen {
-	c := chosen{target: pick.Value(), pick: pick}
+func (t *request) chosenWorker(pick selection.Pick[*routing.Target]) destination {
+	c := destination{target: pick.Value(), pick: pick}
 	if t.record != nil {
 		c.by = t.service.Choice().Spec.Name
 		if c.target.Canary {
@@ -250,7 +250,7 @@ func (t *try) chosenWorker(pick selection.Pick[*routing.Target]) chosen {
 
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer
 // ends, the request counts as in flight.
-func (t *try) workerAnswered(r upstream.Result) {
+func (t *request) workerAnswered(r upstream.Result) {
 	result := selection.Result{Outcome: selection.Success, Load: r.Load, HasLoad: r.Load >= 0}
 	switch {
 	case r.Shed:
@@ -263,13 +263,13 @@ func (t *try) workerAnswered(r upstream.Result) {
 
 // workerEnded releases a request whose answer is complete. The balancer has already
 // counted its head, so no clock is read.
-func (t *try) workerEnded() {
+func (t *request) workerEnded() {
 	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.at.answered), selection.Result{Outcome: selection.Success})
 }
 
 // workerFailed releases a request that failed, before its answer began or during the
 // answer.
-func (t *try) workerFailed(now time.Duration) {
+func (t *request) workerFailed(now time.Duration) {
 	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), t.at.result())
 	t.tried.Add(t.at.pick)
 	unopened := t.at.unopened()

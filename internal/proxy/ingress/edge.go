@@ -68,7 +68,7 @@ func (h *Handler) originOf(r *http.Request) origin {
 }
 
 // forwarded adds the fields that show the service where the request comes from.
-func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
+func (t *request) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
 	switch t.from {
 	case fromProgram:
 		return headers
@@ -105,7 +105,7 @@ func (t *try) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field
 }
 
 // drops reports whether a field of the request is not passed on.
-func (t *try) drops(name string) bool {
+func (t *request) drops(name string) bool {
 	switch name[0] {
 	case 'R', 'r':
 		return wire.Reserved(name)
@@ -122,7 +122,7 @@ func (t *try) drops(name string) bool {
 
 // hidesOrigin reports whether a field is not passed on because its sender may not say where a
 // request comes from.
-func (t *try) hidesOrigin(name string) bool {
+func (t *request) hidesOrigin(name string) bool {
 	switch t.from {
 	case fromClient:
 		return saysOrigin(name)
@@ -134,7 +134,7 @@ func (t *try) hidesOrigin(name string) bool {
 
 // origins are the fields in which proxies and content delivery networks name the client, besides
 // those that begin with x-forwarded. Services believe them because their own proxies set them.
-// Their first letters are those in try.drops.
+// Their first letters are those in request.drops.
 var origins = [...]string{
 	"forwarded", "x-real-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip", "client-ip", "cf-connecting-ip", "cf-connecting-ipv6",
 	"fastly-client-ip", "fly-client-ip", "x-original-forwarded-for", "x-envoy-external-address", "x-originating-ip", "x-remote-ip", "x-remote-addr",

@@ -238,7 +238,7 @@ func FuzzReservedNames(f *testing.F) {
 		if name == "" || http.CanonicalHeaderKey(name) != name {
 			return // no key of a header
 		}
-		tr := &try{}
+		tr := &request{}
 		if tr.drops(name) != (wire.Reserved(name) || want) {
 			t.Errorf("%q is dropped: %v", name, tr.drops(name))
 		}

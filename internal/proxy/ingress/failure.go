@@ -193,23 +193,23 @@ func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 }
 
 // logging reports whether decisions are logged. Otherwise their text is not built.
-func (t *try) logging() bool {
+func (t *request) logging() bool {
 	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
 }
 
 // chooseWorkerExplained is chooseWorker with an explanation for the log or the span.
-func (t *try) chooseWorkerExplained(now time.Duration) (chosen, error) {
+func (t *request) chooseWorkerExplained(now time.Duration) (destination, error) {
 	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
 	t.explain(&decision)
 	if err != nil {
-		return chosen{}, err
+		return destination{}, err
 	}
 	return t.chosenWorker(pick), nil
 }
 
 // explainSession records for the log or the span that the request's cookie named the
 // worker.
-func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
+func (t *request) explainSession(pick selection.Pick[*routing.Target]) {
 	if !t.logging() && !t.observer.explaining() {
 		return
 	}
@@ -221,14 +221,14 @@ func (t *try) explainSession(pick selection.Pick[*routing.Target]) {
 	t.explain(&decision)
 }
 
-func (t *try) explain(decision *routing.Decision) {
+func (t *request) explain(decision *routing.Decision) {
 	t.observer.explain(decision)
 	if t.logging() {
 		t.logDecision(decision)
 	}
 }
 
-func (t *try) logDecision(decision *routing.Decision) {
+func (t *request) logDecision(decision *routing.Decision) {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
 		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
 		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
@@ -236,7 +236,7 @@ func (t *try) logDecision(decision *routing.Decision) {
 }
 
 // logRelay logs where a request is forwarded.
-func (t *try) logRelay() {
+func (t *request) logRelay() {
 	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
 		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failures)),
 		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))

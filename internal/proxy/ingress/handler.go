@@ -139,7 +139,7 @@ func New(cfg Config) *Handler {
 
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t := tries.Get().(*try)
+	t := tries.Get().(*request)
 	defer t.free() // also if a panic aborts the answer
 	name := h.service(r)
 	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
@@ -161,7 +161,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if service.InFlight.Add(1) > int64(h.cfg.MaxInFlight) {
 		service.InFlight.Add(-1)
-		h.cfg.Metrics.of(service).overloaded(limitFixed)
+		h.cfg.Metrics.forService(service).overloaded(limitFixed)
 		t.exceeds(service, wire.CodeOverloaded, fmt.Sprintf("this relay carries %d requests of this service, as many as it takes", h.cfg.MaxInFlight))
 		return
 	}
@@ -177,13 +177,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.cfg.Strained() {
-		h.cfg.Metrics.of(service).overloaded(limitMemory)
+		h.cfg.Metrics.forService(service).overloaded(limitMemory)
 		t.exceeds(service, wire.CodeExhausted, "this relay has little memory left and takes no more requests until some have ended")
 		return
 	}
 	if h.cfg.AdaptiveInFlight && answersSoon(r) {
 		if !service.Waiting.Enter() {
-			h.cfg.Metrics.of(service).overloaded(limitAdaptive)
+			h.cfg.Metrics.forService(service).overloaded(limitAdaptive)
 			t.exceeds(service, wire.CodeOverloaded, "more requests of this service wait for their answers than its endpoints complete in time")
 			return
 		}
@@ -194,10 +194,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)
 	}
-	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.of(service)
+	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.forService(service)
 	t.tried.Session = upstream.Upgrades(r)
 	t.began = time.Since(h.cfg.Epoch)
-	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.of(service), h.cfg.Hop
+	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.forService(service), h.cfg.Hop
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
 		t.beginTrace()
@@ -223,7 +223,7 @@ func (h *Handler) unknown() wire.Code {
 
 // refuseUnknown answers a request for a service that this relay does not know, with the code of
 // unknown.
-func (t *try) refuseUnknown(name string, code wire.Code) {
+func (t *request) refuseUnknown(name string, code wire.Code) {
 	h := t.handler
 	if h.cfg.Hop && name != "" {
 		// The forwarding relay knows the service, so other relays may know it as well.
@@ -248,12 +248,12 @@ func (t *try) refuseUnknown(name string, code wire.Code) {
 }
 
 // exceeds answers a request that exceeds a limit of the service.
-func (t *try) exceeds(service *routing.Service, code wire.Code, text string) {
+func (t *request) exceeds(service *routing.Service, code wire.Code, text string) {
 	f := failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter}
 	if code == wire.CodeOverloaded && t.handler.blameRelay(&f) {
 		f.Code = wire.CodeNotReady
 	}
-	metrics := t.handler.cfg.Metrics.of(service)
+	metrics := t.handler.cfg.Metrics.forService(service)
 	metrics.rejected(f.Code)
 	metrics.refused.Add(1)
 	if t.handler.cfg.Hop {
@@ -274,7 +274,7 @@ func (h *Handler) blameRelay(f *failure) bool {
 	return true
 }
 
-func (t *try) answerRefusal(f failure) {
+func (t *request) answerRefusal(f failure) {
 	t.handler.traceRefusal(t.r, f)
 	status, n := t.handler.writeFailure(t.w, t.r, f)
 	t.record.refused(&f, status, n)
@@ -303,7 +303,7 @@ func (h *Handler) exposes(r *http.Request) bool {
 }
 
 // refuse answers a request that the circuit did not allow.
-func (t *try) refuse(err error) {
+func (t *request) refuse(err error) {
 	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, retryAfter: retryAfter}
 	var open *circuit.NotHealthyError
 	if errors.As(err, &open) {

@@ -113,7 +113,7 @@ func (s KeySources) String() string {
 }
 
 // findKey returns the key of the request, empty if it has none.
-func (t *try) findKey() string {
+func (t *request) findKey() string {
 	sources := defaultKeySources
 	if t.from != fromRelay {
 		sources = t.handler.cfg.Keys.Of(t.service.Name)
@@ -132,11 +132,11 @@ func (t *try) findKey() string {
 // KeyOf returns the key of a client's request to a service, as far as it shows its key: without the
 // client, a key by the caller is empty.
 func (r *Requests) KeyOf(req *http.Request, service string) string {
-	t := try{r: req, from: fromClient, handler: &Handler{cfg: Config{Requests: *r}}, service: &routing.Service{Name: service}}
+	t := request{r: req, from: fromClient, handler: &Handler{cfg: Config{Requests: *r}}, service: &routing.Service{Name: service}}
 	return t.findKey()
 }
 
-func (t *try) keyFrom(s KeySource) string {
+func (t *request) keyFrom(s KeySource) string {
 	switch s.kind {
 	case keyHeader:
 		if t.from == fromClient && saysOrigin(s.name) {

@@ -65,7 +65,7 @@ func TestTheKeyIsTheFirstOfItsSourcesThatTheRequestHas(t *testing.T) {
 		if name, value, ok := strings.Cut(c.header, ": "); ok {
 			r.Header.Set(name, value)
 		}
-		tr := &try{handler: h, service: &routing.Service{Name: "echo"}, from: h.originOf(r), r: r}
+		tr := &request{handler: h, service: &routing.Service{Name: "echo"}, from: h.originOf(r), r: r}
 		if got := tr.findKey(); got != c.want {
 			t.Errorf("%s of %.40s with %.40q from %q: %.60q, want %.60q", c.source, c.target, c.header, c.remote, got, c.want)
 		}
@@ -89,7 +89,7 @@ func TestAServiceHasItsOwnSourcesAndARelayReadsThoseOfTheFirst(t *testing.T) {
 		r := httptest.NewRequest("GET", "/?user=query", nil)
 		r.Header.Set("X-User", "header")
 		r.Header.Set(wire.KeyHeader, "ringway")
-		tr := &try{handler: h, service: &routing.Service{Name: c.service}, from: h.originOf(r), r: r}
+		tr := &request{handler: h, service: &routing.Service{Name: c.service}, from: h.originOf(r), r: r}
 		if got := tr.findKey(); got != c.want {
 			t.Errorf("%s, from a relay %v: %q, want %q", c.service, c.hop, got, c.want)
 		}
@@ -145,7 +145,7 @@ func FuzzKeys(f *testing.F) {
 		}
 		h := New(Config{Requests: Requests{Keys: Keys{"": {{keyQuery, name}, {keyCookie, "sid"}}}}})
 		r := &http.Request{URL: &url.URL{RawQuery: query}, Header: http.Header{"Cookie": {cookie}}}
-		tr := &try{handler: h, service: &routing.Service{Name: "echo"}, r: r}
+		tr := &request{handler: h, service: &routing.Service{Name: "echo"}, r: r}
 		key := tr.findKey()
 		if len(key) > maxKey || !httpguts.ValidHeaderFieldValue(key) || BoundedKey(key) != key {
 			t.Errorf("%q cannot be passed on", key)

@@ -41,7 +41,7 @@ type vectors struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).of("")}
+	m := &Metrics{vectors: newVectors(reg), nowhere: *newVectors(nil).forService("")}
 	reg.MustRegister(limits{m}, openSessions{m})
 	for _, code := range []wire.Code{wire.CodeUnknownService, wire.CodeBadRequest, wire.CodeMethodNotAllowed, wire.CodeNotReady, wire.CodeNoEndpoint, codeMisdirected} {
 		m.rejections.WithLabelValues("", string(code))
@@ -136,9 +136,9 @@ func outcomeOfStatus(status int) outcome {
 // unnamed counts a request for a service that does not exist.
 func (m *Metrics) unnamed(code wire.Code) { m.rejections.WithLabelValues("", string(code)).Inc() }
 
-// of returns the counters of one service. All are created together, at 0, because a rate
+// forService returns the counters of one service. All are created together, at 0, because a rate
 // does not include the first event of a series that begins with it.
-func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
+func (m *Metrics) forService(service *routing.Service) *ServiceMetrics {
 	if s, ok := m.services.Load(service); ok {
 		return s.(*ServiceMetrics)
 	}
@@ -150,7 +150,7 @@ func (m *Metrics) of(service *routing.Service) *ServiceMetrics {
 	if service.Gone() {
 		return &m.nowhere // Vanished has deleted the series, or will and must find none
 	}
-	s := m.vectors.of(service.Name)
+	s := m.vectors.forService(service.Name)
 	m.services.Store(service, s)
 	return s
 }
@@ -233,7 +233,7 @@ func (m *Metrics) Vanished(service *routing.Service) {
 	}
 }
 
-func (v vectors) of(service string) *ServiceMetrics {
+func (v vectors) forService(service string) *ServiceMetrics {
 	s := &ServiceMetrics{
 		duration: v.durations.WithLabelValues(service), attempts: v.attempts,
 		retries: map[string]prometheus.Counter{}, rejections: map[wire.Code]prometheus.Counter{},

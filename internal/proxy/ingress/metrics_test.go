@@ -94,7 +94,7 @@ func TestARequestThatRacesWithTheEndOfItsServiceLeavesNoSeries(t *testing.T) {
 	for range 200 {
 		s := known(t, "echo")
 		var both sync.WaitGroup
-		both.Go(func() { m.of(s).finished(outcomeFailed, 1, 1) })
+		both.Go(func() { m.forService(s).finished(outcomeFailed, 1, 1) })
 		both.Go(func() { s.Retire(); m.Vanished(s) })
 		both.Wait()
 	}
@@ -107,7 +107,7 @@ func TestARequestThatRacesWithTheEndOfItsServiceLeavesNoSeries(t *testing.T) {
 // not be what makes the series.
 func TestTheFirstEventOfAKindIsNoNewSeries(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	of := m.of(known(t, "echo"))
+	of := m.forService(known(t, "echo"))
 	counts := func() [5]int {
 		return [...]int{
 			testutil.CollectAndCount(m.requests), testutil.CollectAndCount(m.durations), testutil.CollectAndCount(m.attempts),

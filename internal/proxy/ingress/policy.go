@@ -75,7 +75,7 @@ const leastAttempt = 100 * time.Millisecond
 
 // takeDeadline sets how long the request may take. It returns false if it has answered,
 // because the request's own deadline is malformed or has passed.
-func (t *try) takeDeadline() bool {
+func (t *request) takeDeadline() bool {
 	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
 	switch {
@@ -96,7 +96,7 @@ func (t *try) takeDeadline() bool {
 // that another could follow leaves time for that one: each but the first takes at most half of
 // what is left, so that all attempts find time however many endpoints hang. The last possible
 // attempt gets all the time left, because cutting it would gain nothing.
-func (t *try) attemptLimit(n int, left time.Duration) (limit time.Duration, cut bool) {
+func (t *request) attemptLimit(n int, left time.Duration) (limit time.Duration, cut bool) {
 	cfg := &t.handler.cfg
 	others := len(t.route.Range)
 	if t.hop {
@@ -121,7 +121,7 @@ func (t *try) attemptLimit(n int, left time.Duration) (limit time.Duration, cut 
 
 // mayRepeat reports whether a request may be sent again after it was sent, as far as that
 // is known before the attempt.
-func (t *try) mayRepeat() bool {
+func (t *request) mayRepeat() bool {
 	if t.tcp != nil {
 		return t.policy.Retry != advertise.RetryNever
 	}
@@ -140,6 +140,6 @@ func (t *try) mayRepeat() bool {
 // callMayRepeat reports whether a body without a declared length is that of a gRPC call to a
 // service whose calls may all be repeated. The message of a call has no declared length, and
 // is small in most cases.
-func (t *try) callMayRepeat() bool {
+func (t *request) callMayRepeat() bool {
 	return t.policy.Retry == advertise.RetryAlways && t.r.ContentLength < 0 && isCall(t.r)
 }

@@ -229,7 +229,7 @@ func (l *rateLimits) ofService(service string) *rateLimit {
 
 // ofRoute returns the limit of the route that matches the request, also if a header has named its
 // service.
-func (l *rateLimits) ofRoute(t *try) *rateLimit {
+func (l *rateLimits) ofRoute(t *request) *rateLimit {
 	if l.routes == nil {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (l *rateLimits) ofRoute(t *try) *rateLimit {
 // withinRates counts the request for the limits of its caller, its route and its service. It returns
 // false if it has answered because one of them is exceeded; then none counts the request. Only the
 // relay that picks the worker counts, and once, however many attempts there are.
-func (t *try) withinRates() bool {
+func (t *request) withinRates() bool {
 	limits := t.handler.rates
 	if t.hop || t.counted {
 		return true
@@ -280,7 +280,7 @@ func (t *try) withinRates() bool {
 
 // callerBucket returns the limit of the caller of a request and the bucket that counts it, nil if
 // there is no limit.
-func (l *rateLimits) callerBucket(t *try) (*rateLimit, *ratelimit.Bucket) {
+func (l *rateLimits) callerBucket(t *request) (*rateLimit, *ratelimit.Bucket) {
 	if !l.callers {
 		return nil, nil
 	}
@@ -301,7 +301,7 @@ func (l *rateLimits) callerBucket(t *try) (*rateLimit, *ratelimit.Bucket) {
 
 // countedCaller returns the caller that the request counts for, empty if none is known. The relay
 // that has the client names it to the one that counts.
-func (t *try) countedCaller() string {
+func (t *request) countedCaller() string {
 	if t.from != fromRelay {
 		return t.caller()
 	}
@@ -314,7 +314,7 @@ func (t *try) countedCaller() string {
 
 // exceedsRate answers a request that exceeds a limit. As with other limits, the refusal has no outcome
 // and no duration: it is no request that the service has got.
-func (t *try) exceedsRate(limit *rateLimit, wait time.Duration) {
+func (t *request) exceedsRate(limit *rateLimit, wait time.Duration) {
 	if limit.of == RateOfService {
 		t.service.Limited.Add(1)
 	}

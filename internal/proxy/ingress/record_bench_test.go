@@ -39,8 +39,8 @@ func BenchmarkRecord(b *testing.B) {
 			r := httptest.NewRequest("GET", "/invoices/7", http.NoBody)
 			w := httptest.NewRecorder()
 			at := attempt{
-				chosen: chosen{target: &routing.Target{Node: "w1", Address: "10.0.0.1:9000"}, by: "p2c"},
-				sent:   time.Second, answered: time.Second + time.Millisecond,
+				destination: destination{target: &routing.Target{Node: "w1", Address: "10.0.0.1:9000"}, by: "p2c"},
+				sent:        time.Second, answered: time.Second + time.Millisecond,
 			}
 			result := upstream.Result{Status: 200, BytesOut: 128, Reused: true}
 			b.ReportAllocs()

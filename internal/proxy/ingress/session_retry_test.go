@@ -14,7 +14,7 @@ import (
 // The request for a session is the relays' own: until the session begins, nothing of the
 // client was sent.
 func TestASessionThatDidNotBeginWasNotSent(t *testing.T) {
-	request := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
+	newRequest := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/", http.NoBody) }
 	pool, err := upstream.NewPool(upstream.Config{Address: "192.0.2.1:80", Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
@@ -27,7 +27,7 @@ func TestASessionThatDidNotBeginWasNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	_, sent := pool.Carry(httptest.NewRecorder(), request(), &upstream.Exchange{})
+	_, sent := pool.Carry(httptest.NewRecorder(), newRequest(), &upstream.Exchange{})
 	if sent == nil || !sent.Sent() {
 		t.Fatal(sent)
 	}
@@ -43,7 +43,7 @@ func TestASessionThatDidNotBeginWasNotSent(t *testing.T) {
 		{advertise.RetryIdempotent, sent, true, true},
 	} {
 		t.Run(string(c.retry), func(t *testing.T) {
-			tr := &try{r: request(), policy: advertise.Policy{Retry: c.retry}, at: attempt{fault: c.fault}}
+			tr := &request{r: newRequest(), policy: advertise.Policy{Retry: c.retry}, at: attempt{fault: c.fault}}
 			if got := tr.repeats(); got != c.asRequest {
 				t.Errorf("a request is repeated after sent %t, misdirected %t: %t", c.fault.Sent(), c.fault == faultMisdirected, got)
 			}

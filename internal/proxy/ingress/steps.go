@@ -13,7 +13,7 @@ import (
 const maxForwards = "Max-Forwards"
 
 // acceptable returns false if it has answered, because no service gets such a request.
-func (t *try) acceptable() bool {
+func (t *request) acceptable() bool {
 	h, r := t.handler, t.r
 	f := failure{Code: wire.CodeBadRequest}
 	switch name := repeated(r.Header); {
@@ -50,7 +50,7 @@ func repeated(h http.Header) string {
 // mayForward counts one step in Max-Forwards of OPTIONS (RFC 9110 §7.6.2). It returns false if it has
 // answered because no step was left. The relay that has the client counts for the whole fleet, so
 // that the number does not depend on which relay serves the service.
-func (t *try) mayForward() bool {
+func (t *request) mayForward() bool {
 	h, r := t.handler, t.r
 	if h.cfg.Hop {
 		return true

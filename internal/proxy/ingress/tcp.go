@@ -44,7 +44,7 @@ func isSession(r *http.Request, hop bool) bool {
 
 // checkKind returns false if it has answered, because the service takes requests and not
 // sessions, or the other way round, or because the client may not open a session.
-func (t *try) checkKind() bool {
+func (t *request) checkKind() bool {
 	f := failure{Code: wire.CodeBadRequest, Service: t.service.Name}
 	switch {
 	case t.tcp != nil && !t.handler.cfg.Hop && sessionOf(t.r) == nil:
@@ -61,7 +61,7 @@ func (t *try) checkKind() bool {
 }
 
 // sessionFields adds the field that shows the service where a session comes from.
-func (t *try) sessionFields(headers []wire.Field) []wire.Field {
+func (t *request) sessionFields(headers []wire.Field) []wire.Field {
 	if from := t.r.Header[wire.ConnectionHeader]; len(from) == 1 {
 		headers = append(headers, wire.Field{Name: wire.ConnectionHeader, Value: from[0]})
 	}
@@ -70,7 +70,7 @@ func (t *try) sessionFields(headers []wire.Field) []wire.Field {
 
 // sessionBegan counts a session when its connection to the endpoint is open. It returns
 // false for an answer that opens none: the relay or sidecar that was asked has refused.
-func (t *try) sessionBegan(r upstream.Result) bool {
+func (t *request) sessionBegan(r upstream.Result) bool {
 	if r.Status == http.StatusSwitchingProtocols {
 		t.tcp.open.Add(1)
 		if t.handler.cfg.Hop {
@@ -87,7 +87,7 @@ func (t *try) sessionBegan(r upstream.Result) bool {
 }
 
 // sessionEnded counts the end of a session.
-func (t *try) sessionEnded(r upstream.Result, fault *upstream.Fault) {
+func (t *request) sessionEnded(r upstream.Result, fault *upstream.Fault) {
 	if !t.opened {
 		return
 	}
@@ -140,7 +140,7 @@ type sessionMetrics struct {
 // sessionsOf returns the counters of the sessions of a service. They begin with its first
 // session.
 func (m *Metrics) sessionsOf(service *routing.Service) *sessionMetrics {
-	s := m.of(service)
+	s := m.forService(service)
 	m.making.Lock()
 	defer m.making.Unlock()
 	if s.sessions == nil {

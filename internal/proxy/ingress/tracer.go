@@ -75,7 +75,7 @@ func tracedEnd(o outcome, status int, code wire.Code) TracedEnd {
 	return TracedEnd{Outcome: outcomes[o], Failed: status >= http.StatusInternalServerError || o == outcomeAborted, Status: status, Code: code}
 }
 
-func (t *try) beginTrace() {
+func (t *request) beginTrace() {
 	t.trace = t.handler.beginTrace(t.r, t.service.Name)
 	t.traced = tracedEnd(outcomeAborted, 0, "") // unless the request reports an end, a panic ended it
 	if t.record != nil {

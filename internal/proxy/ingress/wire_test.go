@@ -29,7 +29,7 @@ func cookieFixtures() (out []wirefixture.Format) {
 				return []byte(token{expires: uint64(now.Add(cookieLife).Unix()), service: echo.service, endpoint: tagOf("echo", "w1")}.encode(testKeys{key})), nil
 			},
 			Decode: func(raw []byte) (any, error) {
-				tok, renew, verdict := echo.judge(string(raw), now, cookieLife)
+				tok, renew, verdict := echo.validate(string(raw), now, cookieLife)
 				if verdict != cookieAccepted || tok.endpoint != tagOf("echo", "w1") {
 					return nil, errors.New(cookieEvents[verdict])
 				}
@@ -59,7 +59,7 @@ func requestFixtures(t *testing.T) (out []wirefixture.Format) {
 				service := h.cfg.Services.(only).service
 				target := *service.Route().Range[0]
 				target.Secured = !hop
-				sender := &try{handler: h, r: r, service: service, hop: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
+				sender := &request{handler: h, r: r, service: service, hop: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
 				sender.at.target = &target
 				var text strings.Builder
 				for _, f := range sender.changes().Header {

@@ -45,7 +45,7 @@ const (
 // tunnelEnd keeps which side failed first.
 type tunnelEnd struct{ first atomic.Uint32 }
 
-func (e *tunnelEnd) note(d *direction, err error) {
+func (e *tunnelEnd) record(d *direction, err error) {
 	if err == nil {
 		return // it ended in order, but dst cannot be closed for one direction only
 	}

@@ -357,7 +357,7 @@ func (t *tunnel) end(d *direction, err error, ended *tunnelEnd) {
 	if err == nil && ok && half.CloseWrite() == nil {
 		return
 	}
-	ended.note(d, err)
+	ended.record(d, err)
 	if t.upgrade == wire.UpgradeTCP {
 		// A session that breaks must not look like one whose sender has finished.
 		socket.Reset(d.dst)

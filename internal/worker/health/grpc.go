@@ -34,7 +34,7 @@ func (c Check) askGRPC(conn io.ReadWriter) *failure {
 	if failed != nil {
 		return failed
 	}
-	return answer.judge(c.Service)
+	return answer.classify(c.Service)
 }
 
 // call sends one request over conn and reads the answer. It writes and reads the few frames
@@ -210,8 +210,8 @@ var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "D
 	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
 	"UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
 
-// judge returns why the answer does not mean that service serves; nil if it does.
-func (a grpcAnswer) judge(service string) *failure {
+// classify returns why the answer does not mean that service serves; nil if it does.
+func (a grpcAnswer) classify(service string) *failure {
 	if a.status == "" && a.httpStatus != "200" {
 		return &failure{result: resultStatus, came: fmt.Sprintf("answered HTTP %.20q without a gRPC status", a.httpStatus), remedy: "this is not a gRPC server; correct the kind of check or the address"}
 	}

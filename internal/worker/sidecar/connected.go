@@ -23,12 +23,12 @@ type connected struct {
 func (c *connected) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
 	if secured, ok := conn.(*tls.Conn); ok && err == nil {
-		c.note(secured.ConnectionState())
+		c.record(secured.ConnectionState())
 	}
 	return conn, err
 }
 
-func (c *connected) note(state tls.ConnectionState) {
+func (c *connected) record(state tls.ConnectionState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.relays) >= c.enough {

@@ -12,11 +12,11 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// try is one request with its attempts. Times are since the epoch.
+// request is one request with its attempts. Times are since the epoch.
 //
 // Tries are pooled and hold the parts of the exchange, so that a successful request
 // costs the handler no allocation.
-type try struct {
+type request struct {
 	observer
 	handler *Handler
 	service *routing.Service // nil unless the request counts among those of the service
@@ -66,14 +66,14 @@ type try struct {
 }
 
 var tries = sync.Pool{New: func() any {
-	t := new(try)
+	t := new(request)
 	t.onHead, t.onField, t.onCookie = t.headArrived, t.drops, t.cookieSent
 	return t
 }}
 
-// free ends what has begun of the request, at last its record, and returns the try to the
+// free ends what has begun of the request, at last its record, and returns it to the
 // pool. One call for all, because a deferred call takes room on the stack of each request.
-func (t *try) free() {
+func (t *request) free() {
 	t.observer.close()
 	t.body.End(t.r)
 	if t.client.IsValid() {
@@ -87,13 +87,13 @@ func (t *try) free() {
 	}
 	t.record.end()
 	onHead, onField, onCookie, body := t.onHead, t.onField, t.onCookie, t.body
-	*t = try{} // in place; with fields a second one would be made on the stack
+	*t = request{} // in place; with fields a second one would be made on the stack
 	t.onHead, t.onField, t.onCookie, t.body = onHead, onField, onCookie, body
 	tries.Put(t)
 }
 
 // run lets endpoints carry the request, one after the other, until it has its answer.
-func (t *try) run() {
+func (t *request) run() {
 	if !t.checkRequest() || !t.takeDeadline() || !t.decideWay() {
 		return
 	}
@@ -135,7 +135,7 @@ func (t *try) run() {
 
 // beginAttempt begins an attempt on the destination that was chosen, and returns the connections that
 // carry it. Retry is why it is not the first.
-func (t *try) beginAttempt(now time.Duration, retry string) *upstream.Pool {
+func (t *request) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 	target := t.at.target
 	carrier := target.Pool
 	if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
@@ -160,7 +160,7 @@ func (t *try) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 // attemptFailed ends the current attempt with its fault. It returns the reason of the next attempt, or
 // nothing if the request has its answer. It is no part of run, so that the stack of a request that
 // waits for its answer is small.
-func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string) {
+func (t *request) attemptFailed(result *upstream.Result, fault *upstream.Fault, now time.Duration) (retry string) {
 	t.classify(fault, result.Load, now)
 	t.full = t.full || fault.Full()
 	t.releaseFailed(now)
@@ -188,7 +188,7 @@ func (t *try) attemptFailed(result *upstream.Result, fault *upstream.Fault, now 
 
 // checkRequest returns false if it has answered, because the request cannot be sent to any
 // endpoint.
-func (t *try) checkRequest() bool {
+func (t *request) checkRequest() bool {
 	err := upstream.CheckRequest(t.r)
 	if err == nil && t.from == fromProgram {
 		err = upstream.CheckFields(t.r.Header)
@@ -202,14 +202,14 @@ func (t *try) checkRequest() bool {
 // abandon ends a request whose client is gone or has closed its side of the connection;
 // the server does not distinguish the two. After a return without an answer the server would
 // send an empty 200, which the client would take for success.
-func (t *try) abandon(now time.Duration) {
+func (t *request) abandon(now time.Duration) {
 	t.observer.end(ending{outcome: outcomeCancelled, took: now - t.began})
 	panic(http.ErrAbortHandler)
 }
 
 // headArrived runs when the answer begins. This time counts as the latency, because the
 // length of a stream does not depend on the endpoint's speed.
-func (t *try) headArrived(r upstream.Result) bool {
+func (t *request) headArrived(r upstream.Result) bool {
 	if t.hop && r.Status == http.StatusMisdirectedRequest {
 		return false // the relay did nothing; ask another
 	}
@@ -234,7 +234,7 @@ func (t *try) headArrived(r upstream.Result) bool {
 }
 
 // succeeded ends the current attempt and the request with the answer of the endpoint.
-func (t *try) succeeded(r *upstream.Result) {
+func (t *request) succeeded(r *upstream.Result) {
 	if t.hop {
 		t.at.relay.Release()
 	} else {
