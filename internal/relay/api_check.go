@@ -103,7 +103,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 			} else {
 				f.Named++
 			}
-		case m.Role.Relays():
+		case m.Role.Relays() && m.ForwardAddr != "": // a program without an address answers nothing
 			asked = append(asked, m)
 		}
 	}
@@ -112,7 +112,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	for _, d := range snapshot.Departures() {
 		switch {
 		case d.Reason != membership.Failed:
-		case d.Member.Role.Relays():
+		case d.Member.Role.Relays() && d.Member.ForwardAddr != "":
 			gone[d.Member.ID] = d.At
 			asked = append(asked, d.Member)
 		case d.Member.Role == identity.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:

@@ -16,6 +16,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/selection/router"
 )
 
 func TestRelaysExchangeFactsWithAndWithoutCertificates(t *testing.T) {
@@ -155,6 +156,35 @@ func TestWithoutCertificatesStrangersLearnNothingThatGossipHides(t *testing.T) {
 	}
 	if len(f.Reasons) != 1 || f.MissingCount != 1 || f.MemberCount != 1 {
 		t.Errorf("that there is something wrong is told: %+v", f)
+	}
+}
+
+// A program that only picks has the role of a relay and no address at which it could be asked. That
+// it answers nothing is no fault.
+func TestAProgramWithoutAnAddressIsAskedForNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "calls-1", Role: identity.RoleRelay, BindAddr: anyPort, Seeds: f.seeds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := router.New(router.Config{Node: node, PickOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run(calls)
+	r.await(t, "the program", func() bool {
+		s := r.Fleet.Snapshot()
+		return s != nil && len(s.Members()) == 2 && len(r.Reasons()) == 0
+	})
+	report, err := r.Check(t.Context())
+	if err != nil || report.Status != api.OK {
+		t.Errorf("%v %+v", err, report)
+	}
+	survey, err := r.survey(t.Context(), nil)
+	if err != nil || len(survey.relays) != 1 {
+		t.Errorf("%v %+v", err, survey)
 	}
 }
 

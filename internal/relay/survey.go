@@ -111,7 +111,7 @@ func (r *Relay) survey(ctx context.Context, earlier *survey) (*survey, error) {
 	defer cancel()
 	s := &survey{}
 	for _, m := range api.ListMembers(api.Members{Members: snapshot.Members()}, snapshot.Departures()) {
-		if m.Role.Relays() {
+		if m.Role.Relays() && m.ForwardAddr != "" { // a program without an address answers nothing
 			s.relays = append(s.relays, surveyed{ListedMember: m})
 		}
 	}

@@ -30,7 +30,8 @@ type Config struct {
 	// Self is the ID of this relay.
 	Self string
 	// Role is relay, gate for a process that only forwards, or observer for one that is in no
-	// plan and uses an affinity.ObserverRange of each service.
+	// plan and uses an affinity.ObserverRange of each service. So does a relay whose member gossips
+	// no ForwardAddr, because others could not forward to it.
 	Role identity.Role
 	// Endpoints is the most endpoints of that range. Default 0: all.
 	Endpoints int

@@ -15,12 +15,13 @@ import (
 
 // fleet holds the relays that plans are made with.
 type fleet struct {
-	relays     []membership.Member // present and not leaving, sorted by ID
+	relays     []membership.Member // present, not leaving, with a forwarding address, sorted by ID
 	candidates []affinity.Relay    // the same
 	absent     []membership.Member // vanished, but with their places kept
 	grace      *peering.Grace[membership.Member]
 	graceOver  time.Time
 	listeners  map[netip.AddrPort]string // the relay or gate that gossips each
+	outside    bool                      // this relay gossips no forwarding address
 }
 
 // listenersOf returns the listeners that relays and gates gossip. Only those on their own hosts
@@ -62,13 +63,19 @@ func newFleet(grace time.Duration) fleet {
 // changed.
 func (r *Router) updateFleet(now time.Time) (changed bool) {
 	before := r.fleet
-	relays := slices.DeleteFunc(r.snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.Leaving })
+	self, present := r.snapshot.Get(r.cfg.Self)
+	if present {
+		r.fleet.outside = r.cfg.Role == identity.RoleRelay && self.ForwardAddr == ""
+	}
+	// Nothing can be forwarded to a relay without an address, such as a program that only picks: if
+	// it had places, those who forward would find no relay for a service that has only such.
+	relays := slices.DeleteFunc(r.snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.Leaving || m.ForwardAddr == "" })
 	for i := range relays {
 		relays[i].Draining = false // it changes no plan
 	}
-	if alone := r.cfg.Role == identity.RoleRelay && !hasMember(relays, r.cfg.Self); alone {
+	if alone := r.cfg.Role == identity.RoleRelay && !r.fleet.outside && !hasMember(relays, r.cfg.Self); alone {
 		// Ranges computed without this relay would drop all its workers together.
-		if _, present := r.snapshot.Get(r.cfg.Self); !present && hasMember(before.relays, r.cfg.Self) && !r.loggedAlone {
+		if !present && hasMember(before.relays, r.cfg.Self) && !r.loggedAlone {
 			r.loggedAlone = true
 			r.cfg.Logger.Warn("this relay does not find itself among the members: it keeps the connections it has")
 		}

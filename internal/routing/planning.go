@@ -153,7 +153,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	return true, nil
 }
 
-func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver }
+// observes reports whether this member has no place in plans.
+func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver || r.fleet.outside }
 
 // observed returns the range of an observer. Where all relays connect to all workers, so that
 // they make the same choice, it also does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,33 @@ func TestARelayAloneMakesItsKeyImmediately(t *testing.T) { // NG-5
 		time.Sleep(501 * time.Millisecond) // the second check of the same relays
 		if s := r.keeper.Status(); s.Source != sourceGenerated || s.Epoch != r.member.Epoch {
 			t.Fatalf("status %+v", s)
+		}
+	})
+}
+
+// A program that only picks has the role of a relay and no address at which it could be asked.
+func TestARelayWithoutAnAddressDelaysNoKey(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		older := f.boot("calls-1")
+		f.change(func() { older.mute, older.member.ForwardAddr = true, "" })
+		time.Sleep(time.Minute)
+		r := f.boot("relay-1")
+		younger := f.boot("calls-2")
+		f.change(func() { younger.mute, younger.member.ForwardAddr = true, "" })
+		time.Sleep(501 * time.Millisecond) // the second check of the same relays
+		if s := r.keeper.Status(); s.Source != sourceGenerated {
+			t.Errorf("status %+v", s)
+		}
+		gate := f.boot("gate-1", func(c *Config) { c.Role = identity.RoleGate })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if r.fingerprint() != gate.fingerprint() {
+			t.Errorf("the relay has the key %s, the gate %s", r.fingerprint(), gate.fingerprint())
+		}
+		for _, one := range []*relay{r, gate} {
+			if asked := slices.DeleteFunc(f.wasAsked(one.member.ID), func(id string) bool { return id == "relay-1" }); len(asked) > 0 || strings.Contains(one.log.String(), "level=ERROR") {
+				t.Errorf("%s asked %v; its log:\n%s", one.member.ID, asked, one.log)
+			}
 		}
 	})
 }
@@ -349,7 +377,7 @@ func TestNoMoreThanSixteenRelaysAreAskedConcurrently(t *testing.T) {
 		var members cluster
 		var list []membership.Member
 		for i, id := range names(40) {
-			list = append(list, membership.Member{ID: id, Epoch: uint64(i + 1), Role: identity.RoleRelay})
+			list = append(list, membership.Member{ID: id, Epoch: uint64(i + 1), Role: identity.RoleRelay, ForwardAddr: "10.0.0.1:7420"})
 		}
 		members.Store(membership.NewSnapshot(1, "relay-0", list))
 		cfg.Members = &members

@@ -31,7 +31,8 @@
 // not degraded, it saw the same relays in two consecutive attempts, and all of them
 // answered that they have no key. Every live relay must answer, because one that does not
 // answer may hold the key. A leaving relay is asked, but its answer is not required, and it
-// does not generate a key. Gates ask relays, because they verify cookies as well, but are
+// does not generate a key. A relay that gossips no address gives its key to no other, and
+// counts as absent. Gates ask relays, because they verify cookies as well, but are
 // never asked and never generate: a gate without relays has no use for a key.
 //
 // # Which key is older

@@ -22,8 +22,8 @@ func (m *members) Snapshot() *membership.Snapshot { return m.Load() }
 func Example() {
 	var cluster members
 	cluster.Store(membership.NewSnapshot(1, "relay-1", []membership.Member{
-		{ID: "relay-1", Epoch: 1, Role: identity.RoleRelay},
-		{ID: "relay-2", Epoch: 2, Role: identity.RoleRelay},
+		{ID: "relay-1", Epoch: 1, Role: identity.RoleRelay, ForwardAddr: "10.0.0.1:7420"},
+		{ID: "relay-2", Epoch: 2, Role: identity.RoleRelay, ForwardAddr: "10.0.0.2:7420"},
 	}))
 	keepers := map[string]*sharedkey.Keeper{}
 	for epoch, id := range []string{"relay-1", "relay-2"} {

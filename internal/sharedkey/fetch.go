@@ -28,7 +28,7 @@ func older(a, b membership.Member) int {
 
 // view holds the relays of one snapshot.
 type view struct {
-	others   []membership.Member // every live relay except this one, oldest first
+	others   []membership.Member // every live relay with an address except this one, oldest first
 	joined   bool
 	degraded bool
 }
@@ -40,7 +40,9 @@ func (k *Keeper) view() view {
 		return v
 	}
 	v.degraded = snapshot.Degraded()
-	v.others = slices.DeleteFunc(snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.ID == k.cfg.ID })
+	// A relay without an address, such as a program that only picks, gives its key to no other, so
+	// there is no reason to wait for its answer.
+	v.others = slices.DeleteFunc(snapshot.WithRole(identity.RoleRelay), func(m membership.Member) bool { return m.ID == k.cfg.ID || m.ForwardAddr == "" })
 	slices.SortFunc(v.others, older)
 	return v
 }

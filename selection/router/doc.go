@@ -34,7 +34,8 @@
 //   - Each Pick is given back with Done. Until then it counts as in flight.
 //   - With Config.PickOnly the router opens no connection to workers and relays: the program
 //     connects to what Endpoints lists. Without it the router keeps connections for RoundTrip,
-//     also if the program only picks.
+//     also if the program only picks. No relay can forward to such a router: with the role of a
+//     relay it is in no plan, and uses workers as an observer does.
 //   - The members count a program with the role of a relay as a relay: it must serve every
 //     service that it does not skip, and be reachable at its node's ForwardAddr. With the role
 //     of a gate it only forwards. With the role of an observer it is in no plan: it sends to

@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ringwaytest"
@@ -157,6 +159,49 @@ func TestARouterThatOnlyPicksConnectsToNoWorker(t *testing.T) {
 		for i, o := range offers {
 			if !connected(o) {
 				t.Errorf("without the setting a router does not connect to echo-%d either", i)
+			}
+		}
+	})
+}
+
+// Programs that only pick outnumber the relays. Most services would have their three places at such
+// programs, to which nothing can be forwarded.
+func TestProgramsThatOnlyPickTakeNoPlacesOfRelays(t *testing.T) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		plan := affinity.PlanConfig{RelaysPerService: 3}
+		relay := f.router("relay-1", identity.RoleRelay, router.Config{Plan: plan})
+		gate := f.router("gate-1", identity.RoleGate, router.Config{Plan: plan})
+		services := []string{"a", "b", "c", "d", "e", "f"}
+		for _, id := range []string{"w-0", "w-1", "w-2", "w-3"} {
+			f.StartWorker(id, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), services...)
+		}
+		var picking []*router.Router
+		for i := range 9 {
+			picking = append(picking, f.router(fmt.Sprintf("calls-%d", i), identity.RoleRelay, router.Config{Plan: plan, PickOnly: true}))
+		}
+		for _, r := range append([]*router.Router{relay, gate}, picking...) {
+			if err := r.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute) // until all places are those of the members
+		for _, service := range services {
+			for name, r := range map[string]*router.Router{"relay": relay, "gate": gate} {
+				req, _ := http.NewRequest(http.MethodGet, "http://"+service+"/", http.NoBody)
+				resp, err := r.RoundTrip(req)
+				if err != nil {
+					t.Errorf("%s by the %s: %v", service, name, err)
+					continue
+				}
+				_ = resp.Body.Close()
+			}
+			for i, r := range picking {
+				pick, err := r.Pick(t.Context(), service, "")
+				if err != nil {
+					t.Errorf("%s by program %d: %v", service, i, err)
+					continue
+				}
+				pick.Done(selection.Success)
 			}
 		}
 	})

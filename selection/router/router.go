@@ -47,16 +47,18 @@ type Config struct {
 	// The one with an empty name is for services that advertise none. Default: p2c.
 	Strategies map[string]string
 
-	// Endpoints is the most endpoints of one service that an observer uses, each with a
-	// connection. Default 64: then a third may fail together and enough are left to choose
-	// from, and many observers load all workers within half to twice the average. Services
-	// with a strategy by key, order or distance use all, like relays. Other roles have a plan.
+	// Endpoints is the most endpoints of one service that an observer uses, or a relay that is
+	// PickOnly, each with a connection. Default 64: then a third may fail together and enough are
+	// left to choose from, and many observers load all workers within half to twice the average.
+	// Services with a strategy by key, order or distance use all, like relays. Other roles have a
+	// plan.
 	Endpoints int
 
 	// PickOnly is for programs with a protocol of their own, which connect to the endpoints
 	// themselves: the router opens no connection to workers and relays, and is ready without
 	// any. RoundTrip then fails, and other relays cannot forward to this one: PeerAddr and the
-	// ForwardAddr of the node must be empty. Endpoints that RoundTrip could not use, such as
+	// ForwardAddr of the node must be empty. So a relay has no place in plans either, and uses
+	// endpoints as an observer does. Endpoints that RoundTrip could not use, such as
 	// those that require mutual TLS of a node without a certificate, are left out as without it.
 	// The strategies closest and farthest still connect, to measure. Default: RoundTrip works.
 	PickOnly bool
@@ -122,7 +124,7 @@ func New(cfg Config) (*Router, error) {
 		return nil, fmt.Errorf("router: the node %q is a %s: give it the role %s, %s to only forward requests, or %s to be in no plan", member.ID, member.Role, identity.RoleRelay, identity.RoleGate, identity.RoleObserver)
 	case observes && cfg.PeerAddr != "":
 		return nil, fmt.Errorf("router: PeerAddr %s, but the node %q is an observer, to which nothing connects: leave PeerAddr empty, or give the node the role %s", cfg.PeerAddr, member.ID, identity.RoleRelay)
-	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes:
+	case cfg.Endpoints < 0 || cfg.Endpoints > 0 && !observes && !(cfg.PickOnly && member.Role == identity.RoleRelay):
 		return nil, fmt.Errorf("router: Endpoints %d of the %s %q: give an observer 1 or more, 0 for the default of %d; the plan decides for other roles", cfg.Endpoints, member.Role, member.ID, defaultEndpoints)
 	}
 	switch {

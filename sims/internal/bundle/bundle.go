@@ -146,6 +146,7 @@ func (f *reader) members(text []byte) error {
 	for _, m := range list.Members {
 		switch {
 		case m.Leaving:
+		case m.Role == identity.RoleRelay && m.ForwardAddr == "": // a program that only picks: in no plan
 		case m.Role == identity.RoleRelay:
 			f.fleet.Relays++
 		case m.Role == identity.RoleGate:

@@ -73,7 +73,8 @@ func settings(pairs ...string) (c api.Config) {
 func fleet() []file {
 	var members api.Members
 	members.Members = []membership.Member{
-		{ID: "r1", Role: identity.RoleRelay}, {ID: "r2", Role: identity.RoleRelay}, {ID: "g1", Role: identity.RoleGate},
+		{ID: "r1", Role: identity.RoleRelay, ForwardAddr: "10.0.0.1:7420"}, {ID: "r2", Role: identity.RoleRelay, ForwardAddr: "10.0.0.2:7420"}, {ID: "g1", Role: identity.RoleGate},
+		{ID: "calls-1", Role: identity.RoleRelay},
 		{ID: "w1", Role: identity.RoleWorker}, {ID: "w2", Role: identity.RoleWorker}, {ID: "w3", Role: identity.RoleWorker},
 		{ID: "w4", Role: identity.RoleWorker, Leaving: true}, {ID: "o1", Role: identity.RoleObserver},
 	}
