@@ -292,7 +292,7 @@ func (r *Router) logOffers(service string, before, after []*advertise.Endpoint) 
 	}
 	for _, e := range before {
 		if was[e.NodeID] != nil {
-			r.lines.Log(slog.LevelInfo, "offer is gone", "service", service, "worker", e.NodeID, "addr", e.Address)
+			r.lines.Gather(slog.LevelInfo, "offer is gone", service+"/"+e.NodeID, "service", service, "worker", e.NodeID, "addr", e.Address)
 		}
 	}
 }
