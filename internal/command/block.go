@@ -21,14 +21,23 @@ func BlockCommand() *cobra.Command {
 			"over TLS (--admin-tls-cert). A block ends with its time, with remove, or with the relay;\n" +
 			"a reload keeps it. One that stays belongs in blocks of the file.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper --all\n  relay block list"
+	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper --all\n  relay block list --all"
 	call := relayCall(root.PersistentFlags())
+	ask := func(cmd *cobra.Command, all bool, method string, body []byte) error {
+		if !all {
+			return callBlocks(cmd, call, "", method, body)
+		}
+		return call.atAll(cmd.Context(), cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay, identity.RoleGate}, func(_ context.Context, other *adminCall, id string) error {
+			return callBlocks(cmd, other, id, method, body)
+		})
+	}
+	const everywhere = "at all relays and gates, one after the other, at the admin addresses that they announce"
 	change := func(operation string, c *cobra.Command) *cobra.Command {
 		request := api.BlockRequest{Operation: operation}
 		c.Args = cobra.NoArgs
 		c.Flags().StringVar(&request.Caller, "caller", "*", "name in a client's certificate, address, or what a trusted proxy names; * is each")
 		c.Flags().StringVar(&request.Service, "service", "*", "name of the service; * is each")
-		all := c.Flags().Bool("all", false, "at all relays and gates, one after the other, at the admin addresses that they announce")
+		all := c.Flags().Bool("all", false, everywhere)
 		var last time.Duration
 		if operation == api.AddBlock {
 			c.Flags().DurationVar(&last, "for", time.Hour, "how long, 1s to 720h")
@@ -40,19 +49,15 @@ func BlockCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !*all {
-				return callBlocks(cmd, call, "", http.MethodPost, body)
-			}
-			return call.atAll(cmd.Context(), cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay, identity.RoleGate}, func(_ context.Context, other *adminCall, id string) error {
-				return callBlocks(cmd, other, id, http.MethodPost, body)
-			})
+			return ask(cmd, *all, http.MethodPost, body)
 		}
 		return c
 	}
-	list := &cobra.Command{Use: "list", Short: "the blocks in effect, and what each has refused", Example: "  relay block list\n  relay block list --watch", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return callBlocks(cmd, call, "", http.MethodGet, nil)
-	}}
+	list := &cobra.Command{Use: "list", Short: "the blocks in effect, and what each has refused", Example: "  relay block list --all\n  relay block list --watch", Args: cobra.NoArgs}
+	all := list.Flags().Bool("all", false, everywhere)
+	list.RunE = func(cmd *cobra.Command, _ []string) error { return ask(cmd, *all, http.MethodGet, nil) }
 	call.watchable(list.Flags())
+	list.MarkFlagsMutuallyExclusive("all", "watch")
 	root.AddCommand(
 		change(api.AddBlock, &cobra.Command{Use: "add", Short: "block a caller, a service, or a caller at a service",
 			Long:    "A block of the same caller and service is replaced: the time begins again.",

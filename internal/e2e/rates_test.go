@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ import (
 )
 
 // TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload asks three relays, of which each lets a third
-// of a burst pass, and takes the limit out of their file.
+// of a burst pass, and takes the limit out of their file, for a block, and the block.
 func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "relays.yaml")
@@ -57,15 +58,36 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 		if all += passed; passed == 0 || passed > burst/3 {
 			t.Errorf("%s let %d requests pass, a third of %d are its share", r.ID, passed, burst)
 		}
+		for _, args := range [][]string{{"explain", echo}, {"route", "--url", "http://a.test/", "--header", serviceHeader + ": " + echo}} {
+			if said := ringway(t, append(args, "--admin-addr", r.Admin)...); !strings.Contains(said.Stdout, "service: 1/h, burst 30; 33.3 % at this relay") {
+				t.Errorf("%s of %s: %v", args[0], r.ID, said)
+			}
+		}
 		if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" || a.header.Get("RateLimit-Policy") != `"service";q=1;w=3600` || !strings.Contains(a.body, "rate_limited") {
 			t.Errorf("beyond it: %v", a)
 		}
 	}
 	t.Logf("%d of %d requests passed", all, burst)
+	write("blocks: [{caller: '*', service: echo, reason: repair}]\n")
+	for _, r := range f.relays {
+		r.Signal(t, syscall.SIGHUP)
+		await(t, "requests are blocked in place of limited", func() bool { return ask(r).status == http.StatusForbidden })
+	}
+	list := ringway(t, "block", "list", "--all", "--admin-addr", f.relays[0].Admin)
+	for _, r := range f.relays {
+		if !regexp.MustCompile(r.ID + ` +\* +echo +- +file +1 +repair\n`).MatchString(list.Stdout) {
+			t.Errorf("%s is not in the list, or what it refused: %v", r.ID, list)
+		}
+		for _, args := range [][]string{{"explain", echo}, {"route", echo}} {
+			if said := ringway(t, append(args, "--admin-addr", r.Admin)...); !strings.Contains(said.Stdout, "for all callers, by file, repair; 1 refused") || strings.Contains(said.Stdout, "limit") {
+				t.Errorf("%s of %s: %v", args[0], r.ID, said)
+			}
+		}
+	}
 	write("")
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
-		await(t, "requests pass without the limit", func() bool { return ask(r).status == http.StatusOK })
+		await(t, "requests pass without limit and block", func() bool { return ask(r).status == http.StatusOK })
 	}
 }
 
