@@ -65,7 +65,7 @@ func refusedByAlert(addr string, err error) error {
 		return err
 	}
 	return &RefusalError{Field: fieldCertificate, Addr: addr,
-		Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, and right clocks?", addr, alert)}
+		Cause: fmt.Errorf("certificate refused by the other end (%s): %w: do both have certificates of one authority, the same identity template if any, and right clocks?", addr, alert)}
 }
 
 // learn stores the certificate of an admitted member, so that its packets count from now on.

@@ -50,7 +50,7 @@ func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 				Services: func(int) []string { return []string{echo} },
 				Issued: func(s *security) {
 					spiffeIssuer(t, s, map[string]string{"r1": spiffeID("relay", "r1"), "r2": spiffeID("relay", "r2"), "w1": spiffeID("worker", "w1"), "w2": spiffeID("worker", "w2"),
-						"stranger": strings.Replace(spiffeID("worker", "stranger"), "/"+cluster+"/", "/other/", 1), "operator": spiffeID("client", "operator"), "x1": spiffeID("relay", "x1")})
+						"stranger": strings.Replace(spiffeID("worker", "stranger"), "/"+cluster+"/", "/other/", 1), "operator": spiffeID("client", "operator"), "x1": spiffeID("relay", "x1"), "x2": strings.Replace(spiffeID("relay", "x2"), "/ringway/", "/other/", 1)})
 				}})
 			f.awaitRange(t, 2)
 			for _, r := range f.relays {
@@ -78,6 +78,18 @@ func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 			stranger := start(t, processConfig{Name: "stranger", Binary: "worker", Args: append(append(append([]string{"run", "--cluster", cluster, "--environment", environment, "--id", "stranger",
 				"--log-format", "json", "--gossip-addr", freeAddr(t), "--admin-addr", freeAddr(t), "--sidecar-addr", freeAddr(t), "--service", "echo=127.0.0.1:1"}, f.Join()...), f.Security.Flags("stranger", "stranger")...), args...)})
 			checkRefusal(t, stranger, `cluster is "e2e"`, `the certificate has "other"`)
+
+			differs, otherAdmin := strings.Replace(spiffeTemplate, "/ringway/", "/other/", 1), freeAddr(t) // right for x2 alone
+			other := start(t, processConfig{Name: "x2", Binary: "relay", Args: append(append(append(adminArgs(t, "relay", otherAdmin), f.Join()...), f.Security.Flags("x2", "x2")...), "--id", "x2", "--identity-template", differs)})
+			await(t, "relay check reports why x2 cannot join", func() bool {
+				r := ringway(t, "check", "--admin-addr", otherAdmin)
+				return r.Code == 1 && strings.Contains(r.Stdout, "as in the identity template "+differs+": issue it so, or correct --identity-template")
+			})
+			await(t, "a relay of the fleet logs what to compare", func() bool {
+				return strings.Contains(f.relays[0].Output()+f.relays[1].Output(), "the same identity template if any")
+			})
+			other.Signal(t, syscall.SIGTERM)
+			other.Exit(t)
 
 			for template, want := range map[string]string{
 				spiffeTemplate: "the settings are valid",
