@@ -81,20 +81,25 @@ func (f *limitedFleet) worst(limit ratelimit.Rate, rate func(int) float64) float
 	return worst
 }
 
+// traffics are what arrives at each relay, as a part of the mean.
+func traffics(relays int) map[string]func(relay int) float64 {
+	return map[string]func(int) float64{
+		"even":            func(int) float64 { return 1 },
+		"from 0.2 to 1.8": func(i int) float64 { return 0.2 + 1.6*float64(i)/float64(relays-1) },
+		"half at one": func(i int) float64 {
+			if i == 0 {
+				return float64(relays) / 2
+			}
+			return float64(relays) / 2 / float64(relays-1)
+		},
+	}
+}
+
 func TestRelaysTogetherLetPassWhatALimitAllowsOverTenSeconds(t *testing.T) {
 	const perRelay = 30
 	for _, relays := range []int{3, 10, 30} {
 		limit := ratelimit.Rate{Requests: perRelay * relays, Per: time.Second}
-		for name, part := range map[string]func(int) float64{
-			"even":            func(int) float64 { return 1 },
-			"from 0.2 to 1.8": func(i int) float64 { return 0.2 + 1.6*float64(i)/float64(relays-1) },
-			"half at one": func(i int) float64 {
-				if i == 0 {
-					return float64(relays) / 2
-				}
-				return float64(relays) / 2 / float64(relays-1)
-			},
-		} {
+		for name, part := range traffics(relays) {
 			for _, load := range []float64{0.8, 1, 1.2, 2, 5} {
 				f := newLimitedFleet(t, relays, limit)
 				rate := func(i int) float64 { return load * perRelay * part(i) }
@@ -131,6 +136,40 @@ func TestALimitOfFewRequestsPerRelayLetsPassThoseThatArriveByChance(t *testing.T
 				if part < want || part > 1.02 || most > 1+ratelimit.LeastBurst/(10*perRelay) {
 					t.Errorf("%v/s at each of %d relays, %v of the limit: %.3f passes, want %v; at most %.2f of the limit in ten seconds", perRelay, relays, load, part, want, most)
 				}
+			}
+		}
+	}
+}
+
+// At exactly the limit, requests that arrive by chance find buckets empty, which a larger burst fills.
+// So few requests that relays do not notice a difference between each other are counted with the share
+// of the mean, which no burst changes. The numbers are on the page about limits.
+func TestFewRequestsPerRelayPassLessAndALargerBurstHelpsAgainstChanceButNotAgainstUnevenTraffic(t *testing.T) {
+	for _, c := range []struct {
+		perRelay, relays int
+		traffic          string
+		passes           float64 // of the limit, over ten minutes
+		withBurst        float64 // of ten seconds of the limit
+	}{
+		{1, 10, "even", 0.90, 0.95},
+		{3, 10, "even", 0.90, 0.99},
+		{10, 10, "even", 0.90, 1},
+		{3, 10, "from 0.2 to 1.8", 0.885, 0.95},
+		{10, 30, "half at one", 0.94, 0.97},
+		{1, 3, "from 0.2 to 1.8", 0.685, 0.70},
+		{3, 3, "from 0.2 to 1.8", 0.70, 0.725},
+		{1, 10, "half at one", 0.82, 0.86},
+	} {
+		for seconds, want := range map[int]float64{0: c.passes, 10: c.withBurst} {
+			limit := ratelimit.Rate{Requests: c.perRelay * c.relays, Per: time.Second, Burst: seconds * c.perRelay * c.relays}
+			f := newLimitedFleet(t, c.relays, limit)
+			part := traffics(c.relays)[c.traffic]
+			rate := func(i int) float64 { return float64(c.perRelay) * part(i) }
+			f.pass(10*time.Minute, rate)
+			f.passes = 0
+			f.pass(10*time.Minute, rate)
+			if passes := f.passes / (600 * limit.PerSecond()); math.Abs(passes-want) > 0.02 {
+				t.Errorf("%d/s at each of %d relays, %s, burst of %d seconds: %.3f of the limit passes, want %v", c.perRelay, c.relays, c.traffic, seconds, passes, want)
 			}
 		}
 	}
