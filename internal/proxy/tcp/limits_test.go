@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/internal/wire"
@@ -154,6 +155,33 @@ func TestTheSessionsOfOneClientAreBounded(t *testing.T) {
 	})
 	if n := f.metric("r1", `ringway_relay_tcp_refused_total{reason="client_limit"}`); n < 1 {
 		t.Errorf("%v are counted", n)
+	}
+}
+
+// The gate has the client and decides on blocks; the relay picks the worker and counts for limits.
+func TestBlocksAndLimitsRefuseSessionsAsTheyDoRequests(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, false)
+	limited := func(s *relay.Settings) {
+		s.Requests.RateLimits = []ingress.RateLimit{{Service: "db", Caller: "127.0.0.1", Rate: "1/h", Burst: 2}}
+	}
+	f.relay("r1", limited)
+	f.relay("g1", func(s *relay.Settings) { gate(s); limited(s) })
+	f.relay("g2", func(s *relay.Settings) {
+		gate(s)
+		s.Requests.Blocks = []ingress.Block{{Caller: "127.0.0.1", Service: "db"}}
+	})
+	f.worker("w1", serveTCP(t, echo), "")
+	f.session("r1")
+	for id, want := range map[string]wire.Code{"g2": wire.CodeBlocked, "g1": wire.CodeRateLimited, "r1": wire.CodeRateLimited} {
+		procs.Await(t, id+" refuses the session as "+string(want), func() bool {
+			if conn, err := net.Dial("tcp", f.addr(id)); err == nil { // else the reset came while it connected
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = echoes(conn, "hello")
+				_ = conn.Close()
+			}
+			return f.metric(id, `ringway_relay_tcp_refused_total{reason="`+string(want)+`"}`) > 0
+		})
 	}
 }
 
