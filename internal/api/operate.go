@@ -149,6 +149,8 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 	// Page is the page of the manual, below the root of the repository.
 	Page string `json:"page,omitempty"`
+	// FollowsFrom is the check whose finding explains this one, which has no remedy of its own.
+	FollowsFrom string `json:"follows_from,omitempty"`
 
 	// Passing means that the finding may pass by itself, for example while gossip spreads.
 	Passing bool `json:"-"`

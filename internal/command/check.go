@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -48,12 +49,13 @@ func CheckCommand() *cobra.Command {
 // marks are the first characters of a finding in the output.
 var marks = map[api.Status]cell{api.OK: {"✓", styleGood}, api.Warning: {"!", styleFair}, api.Failed: {"✗", styleBad}}
 
-// screen is how many lines a report may have: what does not fit a screen is not read.
-const checkLines = 40
+// What has scrolled away is not read, so a report fits a terminal of usual height, and one with a
+// failure also a small one.
+const checkRows, smallRows, checkColumns = 40, 24, 100
 
 // checkText writes what is wrong first, in the order of the checks, which begin with what
-// explains the others. The checks without a finding follow, as one line if all would not fit
-// a screen.
+// explains the others; what another finding explains is one line. The checks without a finding
+// follow, by name if all would not fit.
 func checkText(p *page, r *api.Report) {
 	var wrong, fine strings.Builder
 	width := 0
@@ -73,15 +75,23 @@ func checkText(p *page, r *api.Report) {
 		if f.Status == api.OK {
 			b, names = &fine, append(names, f.Check)
 		}
-		fmt.Fprintf(b, "%s %-*s  %s\n", mark.text, width, process.Printable(f.Check), process.Printable(f.Text))
+		fmt.Fprintf(b, "%s %-*s  %s", mark.text, width, process.Printable(f.Check), process.Printable(f.Text))
+		if f.FollowsFrom != "" {
+			fmt.Fprintf(b, " (follows from %s)\n", process.Printable(f.FollowsFrom))
+			continue
+		}
+		b.WriteString("\n")
 		for _, more := range []struct{ name, text string }{{"why", f.Cause}, {"do", f.Remedy}, {"see", f.Page}} {
 			if more.text != "" {
 				fmt.Fprintf(b, "  %*s  %-3s  %s\n", width, "", more.name, process.Printable(more.text))
 			}
 		}
 	}
-	text := fine.String()
-	if lines := strings.Count(wrong.String()+text, "\n"); lines+2 > checkLines {
+	text, most := fine.String(), checkRows
+	if r.Failures > 0 {
+		most = smallRows
+	}
+	if screenRows(wrong.String()+text)+2 > most {
 		mark := marks[api.OK].text
 		if p.colour {
 			mark = string(styleGood) + mark + reset
@@ -92,14 +102,33 @@ func checkText(p *page, r *api.Report) {
 	p.line("%s: %s", r.Relay, tally(r))
 }
 
+// screenRows returns how many rows of a terminal a text takes.
+func screenRows(text string) (n int) {
+	for line := range strings.Lines(text) {
+		n += max(1, (utf8.RuneCountInString(line)-2+checkColumns)/checkColumns)
+	}
+	return n
+}
+
+// tally counts the findings, and those that another explains.
 func tally(r *api.Report) string {
-	fine := 0
+	fine, follow := 0, 0
 	for _, f := range r.Findings {
-		if f.Status == api.OK {
+		switch {
+		case f.Status == api.OK:
 			fine++
+		case f.FollowsFrom != "":
+			follow++
 		}
 	}
-	return fmt.Sprintf("%d fine, %d to watch, %d broken", fine, r.Warnings, r.Failures)
+	text := fmt.Sprintf("%d fine, %d to watch, %d broken", fine, r.Warnings, r.Failures)
+	switch {
+	case follow == 1:
+		text += " (1 of them follows from another)"
+	case follow > 1:
+		text += fmt.Sprintf(" (%d of them follow from others)", follow)
+	}
+	return text
 }
 
 // probeTimeout is shorter than the timeouts of container engines and orchestrators for a

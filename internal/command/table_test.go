@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -150,6 +151,41 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 		if !strings.Contains(text, `\x1b[2J`) {
 			t.Errorf("%s does not show what the member says:\n%s", name, text)
 		}
+	}
+}
+
+// An operator reads the report of a mass failure on a small terminal: the cause comes first, what it
+// explains is one line each, and the counts say which these are.
+func TestAReportOfAMassFailureFitsASmallTerminal(t *testing.T) {
+	long := strings.Repeat("a long text ", 20)
+	report := api.Report{Relay: "relay-1", Failures: 3, Findings: []api.Finding{
+		{Check: "workers-answer", Status: api.Failed, Text: long, Cause: long, Remedy: long, Page: "docs/operations/member-down.md"},
+		{Check: "members-agree", Status: api.Failed, Text: "relay-1 sees other members than relay-2", Cause: long, Remedy: long, Page: "docs", FollowsFrom: "workers-answer"},
+		{Check: "view-trusted", Status: api.Failed, Text: "relay-1 lost much of the cluster", Cause: long, Remedy: long, Page: "docs", FollowsFrom: "workers-answer"},
+	}}
+	for i := range 19 {
+		report.Findings = append(report.Findings, api.Finding{Check: fmt.Sprintf("fine-%d", i), Status: api.OK, Text: long})
+	}
+	written := func() string { return shown(formTable, false, func(p *page) { checkText(p, &report) }) }
+	text := written()
+	shown := 0
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		shown += max(1, (utf8.RuneCountInString(line)+99)/100)
+	}
+	if shown > 24 {
+		t.Errorf("%d rows:\n%s", shown, text)
+	}
+	for _, want := range []string{
+		"\n✗ members-agree   relay-1 sees other members than relay-2 (follows from workers-answer)\n✗ view-trusted    relay-1 lost much of the cluster (follows from workers-answer)\n✓ fine-0, fine-1,",
+		"\nrelay-1: 19 fine, 0 to watch, 3 broken (2 of them follow from others)\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	report.Findings, report.Failures = report.Findings[10:], 0
+	if text := written(); !strings.Contains(text, "✓ fine-18  a long text") {
+		t.Errorf("a report without a failure only names its checks:\n%s", text)
 	}
 }
 

@@ -32,9 +32,10 @@ const (
 	// checkTimeout bounds a check: less than the command line waits.
 	checkTimeout = 25 * time.Second
 	// askedAtOnce bounds the concurrent questions, workersAsked how many workers are asked
-	// over UDP and for their keys: a sample detects what affects many workers, and asking
-	// all of thousands would be an overload.
-	askedAtOnce  = 16
+	// over UDP and for their keys: a sample detects what affects many workers, and asking all of
+	// thousands would be an overload. Each that does not answer costs its time limit, so as many
+	// are asked at the same time as a sample has, and as many that vanished are asked over TCP.
+	askedAtOnce  = 64
 	workersAsked = 32
 	// workerGoneFor is how long a worker that vanished is reported.
 	workerGoneFor = 10 * time.Minute
@@ -95,6 +96,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		switch {
 		case m.ID == r.cfg.Membership.ID:
 		case m.Role == identity.RoleWorker:
+			f.Workers++
 			if !m.Attached { // it takes no packets, and has no gossip key
 				workers = append(workers, m)
 			}
@@ -116,7 +118,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 			gone[d.Member.ID] = d.At
 			asked = append(asked, d.Member)
 		case d.Member.Role == identity.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
-			f.FailedWorkers = append(f.FailedWorkers, d)
+			f.FailedWorkers = append(f.FailedWorkers, check.FailedWorker{Departure: d})
 		}
 	}
 	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
@@ -143,6 +145,18 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 			if err != nil {
 				f.Pings[i].TCP = askTCP(ctx, m.GossipAddr)
 			}
+			<-slots
+		})
+	}
+	for _, i := range rand.Perm(len(f.FailedWorkers))[:min(len(f.FailedWorkers), askedAtOnce)] {
+		one := &f.FailedWorkers[i]
+		if one.Member.GossipAddr == "" { // it was attached
+			continue
+		}
+		one.Asked = true
+		slots <- struct{}{}
+		wg.Go(func() {
+			one.TCP = askTCP(ctx, one.Member.GossipAddr)
 			<-slots
 		})
 	}
@@ -180,7 +194,7 @@ func askTCP(ctx context.Context, addr string) error {
 		return err
 	}
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("accepts connections and does not answer")
+		return check.ErrHangs
 	}
 	return nil // whatever it sent or not, it runs
 }

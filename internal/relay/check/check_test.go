@@ -28,7 +28,7 @@ const day = 24 * time.Hour
 // gossip keys.
 func healthy() *check.Fleet {
 	f := &check.Fleet{
-		Now: now, Self: facts("r1"),
+		Now: now, Self: facts("r1"), Workers: 2,
 		Services:  []check.Service{{Name: "echo", Wanted: 3, Plan: planned(3, map[string]int{"w1": 3, "w2": 3})}},
 		Keys:      []membership.KeyResult{{Member: "w1", Fingerprints: []string{"aaaa"}}, {Member: "w2", Fingerprints: []string{"aaaa"}}},
 		Addresses: map[string]string{"r1": "10.0.0.1:7400", "r2": "10.0.0.2:7400", "r3": "10.0.0.3:7400", "w1": "10.0.1.1:7401", "w2": "10.0.1.2:7401"},
@@ -141,9 +141,43 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("%w: it answers 404", check.ErrNoFacts)
 		}, []string{"relays-answer warning r3: does not answer facts (older version, or a program with selection/router?)"}, "if r3 runs the relay's binary, upgrade it"},
 		{"a worker that crashed", func(f *check.Fleet) {
-			f.FailedWorkers = []membership.Departure{{Member: membership.Member{ID: "w3"}, At: now.Add(-time.Minute)}}
+			vanish(f, "w3")
 		},
-			[]string{"workers-answer warning w3: vanished 1m0s ago"}, "start w3 again"},
+			[]string{"workers-answer warning w3: 1 of 3 workers vanished without leaving 1m0s ago: w3"}, "start w3 again"},
+		{"a worker that crashed, and its host answers", func(f *check.Fleet) {
+			vanish(f, "w3")
+			f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, refusal
+		}, []string{"workers-answer warning w3: 1 of 3 workers have ended: nothing listens at their addresses; vanished 1m0s ago: w3"}, "start w3 again; if gone for good"},
+		{"a worker that vanished and hangs", func(f *check.Fleet) {
+			vanish(f, "w3")
+			f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, check.ErrHangs
+		}, []string{"workers-answer warning w3: 1 of 3 workers hang: they accept connections and do not answer; vanished 1m0s ago: w3"}, "check on the host of w3 what its process waits for"},
+		{"a worker whose host vanished", func(f *check.Fleet) {
+			vanish(f, "w3")
+			f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, errors.New("i/o timeout")
+		}, []string{"workers-answer warning w3: 1 of 3 workers do not answer, neither over UDP nor over TCP (i/o timeout); vanished 1m0s ago: w3"}, "check the host of w3, and the network to it; if gone"},
+		{"a worker that vanished and runs", func(f *check.Fleet) {
+			vanish(f, "w3")
+			f.FailedWorkers[0].Asked = true
+		}, []string{"workers-answer failed w3: 1 of 3 workers run and are not in the view; vanished 1m0s ago: w3"}, "allow TCP and UDP between the gossip addresses of w3"},
+		{"workers that vanished, and not all were asked", func(f *check.Fleet) {
+			vanish(f, "w3", "w4", "w5")
+			f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, check.ErrHangs
+		}, []string{"workers-answer failed w3: 1 of 3 workers asked, of 5 in all, hang: they accept connections and do not answer; vanished 1m0s ago: w3; 2 workers more vanished and were not asked"}, "check on the host of w3"},
+		{"workers that ended, one of them for a minute", func(f *check.Fleet) {
+			vanish(f, "w3")
+			f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, refusal
+			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), refusal
+		}, []string{"workers-answer failed w1: 2 of 3 workers have ended: nothing listens at their addresses; 1 vanished 1m0s ago: w1, w3"}, "start w1 again; then the other"},
+		{"workers that vanished one after the other", func(f *check.Fleet) {
+			vanish(f, "w3", "w4")
+			f.Workers, f.FailedWorkers[0].At = 40, now.Add(-3*time.Minute)
+		}, []string{"workers-answer warning w3: 2 of 42 workers vanished without leaving, the last 1m0s ago: w3, w4"}, "start w3 again"},
+		{"workers that stopped in different ways", func(f *check.Fleet) {
+			f.Workers = 40 // of which two were asked
+			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), refusal
+			f.Pings[3].Err, f.Pings[3].TCP = errors.New("no answer"), check.ErrHangs
+		}, []string{"workers-answer failed w1: 1 of 2 workers asked, of 40 in all, have ended", "workers-answer failed w2: 1 of 2 workers asked, of 40 in all, hang"}, "start w1 again"},
 
 		{"a relay that is not ready", func(f *check.Fleet) { f.Peers[0].Facts.Reasons = []string{"not joined yet"} },
 			[]string{"ready failed r2: not joined yet"}, "relay health --ready"},
@@ -232,17 +266,17 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			vanish(f, "x1", "x2", "x3")
 			f.Self.Degraded, f.Peers[0].Facts.Degraded = true, true
 		}, []string{
-			"workers-answer warning x1: 3 workers vanished without leaving",
+			"workers-answer failed x1: 3 of 5 workers vanished without leaving within 1s, the last 1m0s ago: x1, x2, x3",
 			"view-trusted failed r1: lost much", "view-trusted failed r2: lost much",
-		}, "start them again"},
+		}, "start x1 again, or check its network; then the others: many"},
 		{"workers that one relay still sees", func(f *check.Fleet) {
 			vanish(f, "x1", "x2", "x3")
 			f.Peers[1].Facts.MembersSum = "9999"
 			f.Peers[1].Facts.Members, f.Peers[1].Facts.MemberCount = append(slices.Clone(f.Self.Members), "x2", "x3"), 7
 		}, []string{
-			"workers-answer warning x1: 3 workers vanished without leaving",
+			"workers-answer failed x1: 3 of 5 workers vanished without leaving within 1s, the last 1m0s ago: x1, x2, x3",
 			"members-agree failed r3: it alone has x2, x3",
-		}, "start them again"},
+		}, "start x1 again, or check its network; then the others: many"},
 		{"an unproven member", func(f *check.Fleet) {
 			f.Peers[0].Facts.Unproven = []check.Unproven{{Member: "w7", Reason: "it gossips the role \"relay\""}}
 		}, []string{"unproven failed w7: r2 leaves w7 out"}, "certificate for its --id"},
@@ -325,12 +359,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a member that UDP does not reach", func(f *check.Fleet) { f.Pings[2].Err = errors.New("no answer") },
 			[]string{"udp failed w1: worker w1 does not answer over UDP at 10.0.1.1:7401"}, "allow UDP"},
 		{"a worker that has ended", func(f *check.Fleet) { f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), refusal },
-			[]string{"workers-answer failed w1: nothing listens at the addresses of 1 of 2 workers asked: w1"}, "start them again"},
+			[]string{"workers-answer failed w1: 1 of 2 workers have ended: nothing listens at their addresses: w1"}, "start w1 again"},
 		{"a worker that hangs", func(f *check.Fleet) {
-			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), errors.New("accepts connections and does not answer")
+			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), check.ErrHangs
 			lack(f.Peers[0].Facts, "w1")
 			f.Keys[0] = membership.KeyResult{Member: "w1", Error: "refused"}
-		}, []string{"workers-answer failed w1: 1 of 2 workers asked do not answer, neither over UDP nor over TCP: w1"}, "check the process and the host of w1"},
+		}, []string{"workers-answer failed w1: 1 of 2 workers hang: they accept connections and do not answer: w1"}, "check on the host of w1 what its process waits for"},
 		{"UDP that does not come back", func(f *check.Fleet) { f.Peers[1].Facts.Back.UDP = "no answer" },
 			[]string{"udp failed r1: r3 does not reach r1 over UDP at 10.0.0.1:7400"}, "--advertise-addr here"},
 		{"a peer address that others do not reach", func(f *check.Fleet) { f.Peers[1].Facts.Back.Peer = "no route to host" },
@@ -417,7 +451,7 @@ func lack(one *check.Facts, worker string) {
 
 func vanish(f *check.Fleet, workers ...string) {
 	for _, id := range workers {
-		f.FailedWorkers = append(f.FailedWorkers, membership.Departure{Member: membership.Member{ID: id}, Reason: membership.Failed, At: now.Add(-time.Minute)})
+		f.FailedWorkers = append(f.FailedWorkers, check.FailedWorker{Departure: membership.Departure{Member: membership.Member{ID: id}, Reason: membership.Failed, At: now.Add(-time.Minute)}})
 	}
 }
 
@@ -436,7 +470,7 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 	}
 	ends := func(f *check.Fleet, listed int) { f.Peers[1].Facts.Members = f.Peers[1].Facts.Members[:listed] }
 	hang := func(f *check.Fleet, id string) {
-		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Err: errors.New("no answer"), TCP: errors.New("accepts connections and does not answer")})
+		f.Pings = append(f.Pings, check.Ping{ID: id, Role: "worker", Err: errors.New("no answer"), TCP: check.ErrHangs})
 		f.Addresses[id], f.Self.Members = "10.0.1.9:7401", append(slices.Clone(f.Self.Members), id)
 		f.Self.MemberCount++
 	}
@@ -522,7 +556,7 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 				continue
 			}
 			found++
-			said := strings.HasPrefix(one.Cause, "a consequence of ") && strings.Contains(one.Remedy, "workers-answer") && !strings.Contains(one.Remedy, "allow TCP")
+			said := one.FollowsFrom == "workers-answer" && strings.HasPrefix(one.Cause, "a consequence of ") && strings.Contains(one.Remedy, "workers-answer") && !strings.Contains(one.Remedy, "allow TCP")
 			if said != c.follows {
 				t.Errorf("%s: a consequence: %t, want %t: %+v", c.name, said, c.follows, one)
 			}
@@ -718,37 +752,72 @@ func TestTheReportAsJSON(t *testing.T) {
 	}
 }
 
-// Of 40 workers 35 stop. What can be asked at that moment and a minute later fits a screen,
-// begins with the cause, and names no other.
+// Of 37 workers 35 freeze. What can be asked at that moment, while the view drops them, and a minute
+// later is one finding, begins with the cause, and names no other.
 func TestWorkersThatStopTogetherAreOneFinding(t *testing.T) {
-	for name, hang := range map[string]func(*check.Fleet, int){
-		"in the view": func(f *check.Fleet, i int) {
-			f.Pings = append(f.Pings, check.Ping{ID: fmt.Sprintf("x%02d", i), Role: "worker", Addr: "10.0.1.1:7401", Err: errors.New("no answer"), TCP: errors.New("accepts connections and does not answer")})
-			f.Keys = append(f.Keys, membership.KeyResult{Member: fmt.Sprintf("x%02d", i), Error: "no answer"})
-			lack(f.Peers[0].Facts, fmt.Sprintf("x%02d", i))
-		},
-		"gone": func(f *check.Fleet, i int) {
-			f.FailedWorkers = append(f.FailedWorkers, membership.Departure{Member: membership.Member{ID: fmt.Sprintf("x%02d", i)}, Reason: membership.Failed, At: now.Add(time.Duration(i)*100*time.Millisecond - time.Minute)})
-		},
+	inView := func(f *check.Fleet, i int) {
+		f.Workers++
+		f.Pings = append(f.Pings, check.Ping{ID: fmt.Sprintf("x%02d", i), Role: "worker", Addr: "10.0.1.1:7401", Err: errors.New("no answer"), TCP: check.ErrHangs})
+		f.Keys = append(f.Keys, membership.KeyResult{Member: fmt.Sprintf("x%02d", i), Error: "no answer"})
+		lack(f.Peers[0].Facts, fmt.Sprintf("x%02d", i))
+	}
+	gone := func(f *check.Fleet, i int) {
+		vanish(f, fmt.Sprintf("x%02d", i))
+		one := &f.FailedWorkers[len(f.FailedWorkers)-1]
+		one.At, one.Asked, one.TCP = now.Add(time.Duration(i)*100*time.Millisecond-time.Minute), true, check.ErrHangs
+	}
+	for name, c := range map[string]struct {
+		freeze    func(*check.Fleet, int)
+		text, udp string
+	}{
+		"in the view": {inView, "", "39 members asked over UDP: 4 answer; the others do not answer over TCP either"},
+		"while the view drops them": {func(f *check.Fleet, i int) {
+			if i < 20 {
+				gone(f, i)
+			} else {
+				inView(f, i)
+			}
+		}, "; 20 vanished within 1.9s, the last 58.1s ago", "19 members asked over UDP: 4 answer; the others do not answer over TCP either"},
+		"gone": {gone, "; vanished within 3.4s, the last 56.6s ago", "4 members asked over UDP: all answer"},
 	} {
 		f := healthy()
 		for i := range 35 {
-			hang(f, i)
-		}
-		answers := "4 members asked over UDP: all answer"
-		if len(f.Pings) > 4 {
-			answers = "39 members asked over UDP: 4 answer; the others do not answer over TCP either"
+			c.freeze(f, i)
 		}
 		var wrong []api.Finding
 		for _, one := range check.Judge(f).Findings {
 			if one.Status != api.OK {
 				wrong = append(wrong, one)
-			} else if one.Check == "udp" && one.Text != answers {
-				t.Errorf("%s: %q, want %q", name, one.Text, answers)
+			} else if one.Check == "udp" && one.Text != c.udp {
+				t.Errorf("%s: %q, want %q", name, one.Text, c.udp)
 			}
 		}
-		if len(wrong) != 1 || wrong[0].Check != "workers-answer" || !strings.Contains(wrong[0].Text, "x00, x01, x02, x03, x04, x05, x06, x07 and 27 more") || !strings.Contains(wrong[0].Remedy, "a zone") {
-			t.Errorf("%s: %+v", name, wrong)
+		text := "35 of 37 workers hang: they accept connections and do not answer" + c.text + ": x00, x01, x02, x03, x04, x05, x06, x07 and 27 more"
+		if len(wrong) != 1 || wrong[0].Check != "workers-answer" || wrong[0].Status != api.Failed || wrong[0].Text != text || !strings.Contains(wrong[0].Remedy, "a zone") {
+			t.Errorf("%s: %+v, want %q", name, wrong, text)
+		}
+	}
+}
+
+// A worker that runs and is not in the view did not stop: gossip to it may be cut, and then what
+// else is missing is no consequence.
+func TestAWorkerThatVanishedAndRunsExplainsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wound func(*check.Fleet)
+	}{
+		{"view-trusted", func(f *check.Fleet) { f.Self.Degraded = true }},
+		{"coverage", func(f *check.Fleet) { lack(f.Peers[0].Facts, "w2") }},
+	} {
+		f := healthy()
+		vanish(f, "x1", "w2")
+		f.FailedWorkers[0].Asked, f.FailedWorkers[0].TCP = true, refusal
+		f.FailedWorkers[1].Asked = true
+		c.wound(f)
+		if !slices.ContainsFunc(check.Judge(f).Findings, func(one api.Finding) bool {
+			return one.Check == c.name && one.Status == api.Failed && one.FollowsFrom == ""
+		}) {
+			t.Errorf("%s follows from it", c.name)
 		}
 	}
 }

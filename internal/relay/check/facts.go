@@ -224,8 +224,10 @@ type Fleet struct {
 	Addresses map[string]string
 	// Duplicates are the IDs under which two processes run.
 	Duplicates []membership.Duplicate
+	// Workers is how many workers are in the view.
+	Workers int
 	// FailedWorkers vanished without leaving in the last minutes.
-	FailedWorkers []membership.Departure
+	FailedWorkers []FailedWorker
 }
 
 // Peer is another relay or gate and its answer.
@@ -242,6 +244,17 @@ type Peer struct {
 	Asked time.Time
 	Took  time.Duration
 }
+
+// FailedWorker is a worker that vanished without leaving.
+type FailedWorker struct {
+	membership.Departure
+	// Asked is whether its process was asked over TCP; TCP is why it did not answer, as in Ping.
+	Asked bool
+	TCP   error
+}
+
+// runs reports whether it runs, although it is not in the view.
+func (w FailedWorker) runs() bool { return w.Asked && w.TCP == nil }
 
 // Service is a service as this relay plans it.
 type Service struct {

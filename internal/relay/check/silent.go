@@ -10,87 +10,166 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// workersAnswer checks that the workers of the view run, and names those that have vanished
-// from it; relaysAnswer does this for relays. Workers that end together have one cause, so all are one finding.
+// ErrHangs is why a process is stopped or hangs: its kernel accepts connections, and it answers on
+// none.
+var ErrHangs = errors.New("accepts connections and does not answer")
+
+// stopping is a way in which workers stop, which has one cause and one remedy.
+type stopping struct {
+	is     func(error) bool // of the answer over TCP
+	what   string           // of several workers
+	cause  string
+	remedy string // for the worker that its verb names
+	page   string
+	alive  bool
+}
+
+// stoppings are all ways; the last is for all other errors.
+var stoppings = []stopping{
+	{
+		is: refused, page: "member-down",
+		what: "have ended: nothing listens at their addresses", cause: "their processes have ended", remedy: "start %s again",
+	}, {
+		is: func(err error) bool { return errors.Is(err, ErrHangs) }, page: "member-down",
+		what: "hang: they accept connections and do not answer", cause: "their processes are frozen or hang",
+		remedy: "check on the host of %s what its process waits for (CPU, memory, a disk, a frozen container)",
+	}, {
+		is: func(err error) bool { return err == nil }, page: "members-disagree", alive: true,
+		what: "run and are not in the view", cause: "they have just started, or gossip to them is cut while TCP passes",
+		remedy: "check again in a minute; if it stays, allow TCP and UDP between the gossip addresses of %s and of all others",
+	}, {
+		is: func(error) bool { return true }, page: "member-down",
+		what: "do not answer, neither over UDP nor over TCP", cause: "their hosts, or the network to these, are down",
+		remedy: "check the host of %s, and the network to it",
+	},
+}
+
+// vanishing is for workers that were not asked.
+var vanishing = stopping{what: "vanished without leaving", cause: "they crashed, were killed, or cannot be reached", remedy: "start %s again, or check its network", page: "member-down"}
+
+// stoppedWorkers are those that stopped in one way.
+type stoppedWorkers struct {
+	ids      []string
+	inView   int
+	vanished []time.Time
+	reason   error
+}
+
+// workersAnswer checks that the workers of the view run, and names those that have vanished from
+// it; relaysAnswer does this for relays. Workers that end together have one cause, so all that
+// stopped in one way are one finding, whether the view has dropped them yet or not.
 func workersAnswer(f *Fleet) (found []api.Finding) {
-	var ended, silent []string
-	pinged, reason := 0, ""
+	of := make([]stoppedWorkers, len(stoppings))
+	way := func(err error) *stoppedWorkers {
+		i := slices.IndexFunc(stoppings, func(s stopping) bool { return s.is(err) })
+		if i == len(stoppings)-1 {
+			of[i].reason = err
+		}
+		return &of[i]
+	}
+	asked := 0
 	for _, p := range f.Pings {
 		if p.Role != string(identity.RoleWorker) {
 			continue
 		}
-		pinged++
-		switch {
-		case p.TCP == nil:
-		case refused(p.TCP):
-			ended = append(ended, p.ID)
-		default:
-			silent, reason = append(silent, p.ID), p.TCP.Error()
+		asked++
+		if p.TCP != nil {
+			one := way(p.TCP)
+			one.ids, one.inView = append(one.ids, p.ID), one.inView+1
 		}
 	}
-	asked := plural(pinged, "worker", "workers")
-	if len(ended) > 0 {
-		found = append(found, api.Finding{
-			Status: api.Failed, Subject: lowest(ended), Passing: true,
-			Text:   fmt.Sprintf("nothing listens at the addresses of %d of %s asked: %s", len(ended), asked, list(ended)),
-			Cause:  "their processes have ended; the view drops them within seconds, and requests go to the others",
-			Remedy: "start them again" + together(len(ended)),
-			Page:   page("member-down"),
-		})
+	var unasked stoppedWorkers
+	for _, g := range f.FailedWorkers {
+		one := &unasked
+		if g.Asked {
+			one = way(g.TCP)
+			asked++
+		}
+		one.ids, one.vanished = append(one.ids, g.Member.ID), append(one.vanished, g.At)
 	}
-	if len(silent) > 0 {
-		found = append(found, api.Finding{
-			Status: api.Failed, Subject: lowest(silent), Passing: true,
-			Text:   fmt.Sprintf("%d of %s asked do not answer, neither over UDP nor over TCP: %s (%s)", len(silent), asked, list(silent), reason),
-			Cause:  "their processes hang, or their hosts or the network to these are down; the view drops them within seconds",
-			Remedy: fmt.Sprintf("check the process and the host of %s", lowest(silent)) + together(len(silent)),
-			Page:   page("member-down"),
-		})
+	for i, one := range of {
+		if len(one.ids) > 0 {
+			found = append(found, f.stopped(stoppings[i], one, asked))
+		}
 	}
-	if n := len(f.FailedWorkers); n > 0 {
-		var gone []string
-		latest := f.FailedWorkers[0].At
-		earliest := latest
-		for _, g := range f.FailedWorkers {
-			gone = append(gone, g.Member.ID)
-			if g.At.After(latest) {
-				latest = g.At
-			}
-			if g.At.Before(earliest) {
-				earliest = g.At
-			}
-		}
-		one := api.Finding{
-			Status: api.Warning, Subject: lowest(gone),
-			Text:   fmt.Sprintf("worker %s vanished %s ago without leaving", gone[0], span(f.Now.Sub(latest))),
-			Cause:  "it crashed, was killed, or cannot be reached; requests go to the other workers",
-			Remedy: fmt.Sprintf("start %s again, or check its network; if it is gone for good, do nothing", gone[0]),
-			Page:   page("member-down"),
-		}
-		if n > 1 {
-			within := ""
-			if spread := latest.Sub(earliest); spread < togetherIn {
-				within = fmt.Sprintf(" within %s", span(max(spread, time.Second)))
-			}
-			one.Text = fmt.Sprintf("%d workers vanished without leaving%s, the last %s ago: %s", n, within, span(f.Now.Sub(latest)), list(gone))
-			one.Cause = "they crashed, were killed, or cannot be reached; requests go to the other workers"
-			one.Remedy = "start them again, or check their network" + together(n) + "; if they are gone for good, do nothing"
-		}
-		found = append(found, one)
+	if n := len(unasked.ids); n > 0 && len(found) > 0 {
+		found[0].Text += fmt.Sprintf("; %s more vanished and were not asked", plural(n, "worker", "workers"))
+	} else if n > 0 {
+		found = append(found, f.stopped(vanishing, unasked, 0))
 	}
 	return found
+}
+
+// stopped is the finding about the workers that stopped in one way, among those that were asked.
+func (f *Fleet) stopped(how stopping, these stoppedWorkers, asked int) api.Finding {
+	n, all := len(these.ids), f.Workers+len(f.FailedWorkers)
+	text := plural(n, "worker", "workers")
+	switch {
+	case how.is != nil && asked < all:
+		text = fmt.Sprintf("%d of %s asked, of %d in all,", n, plural(asked, "worker", "workers"), all)
+	case n < all:
+		text = fmt.Sprintf("%d of %s", n, plural(all, "worker", "workers"))
+	}
+	text += " " + how.what
+	if these.reason != nil {
+		text += fmt.Sprintf(" (%v)", these.reason)
+	}
+	if len(these.vanished) > 0 {
+		text += f.since(how, these)
+	}
+	finding := api.Finding{
+		Status: api.Failed, Subject: lowest(these.ids), Passing: these.inView > 0 || how.alive,
+		Text:   text + ": " + list(these.ids),
+		Cause:  how.cause + "; requests go to the other workers",
+		Remedy: fmt.Sprintf(how.remedy, lowest(these.ids)) + others(n),
+		Page:   page(how.page),
+	}
+	if these.inView == 0 && !how.alive && !f.manyVanished() {
+		finding.Status = api.Warning
+		finding.Remedy += "; if gone for good, do nothing"
+	}
+	return finding
+}
+
+// since is when the workers of a finding vanished.
+func (f *Fleet) since(how stopping, these stoppedWorkers) string {
+	earliest, latest := slices.MinFunc(these.vanished, time.Time.Compare), slices.MaxFunc(these.vanished, time.Time.Compare)
+	text, v := " "+span(f.Now.Sub(latest))+" ago", len(these.vanished)
+	if v > 1 {
+		text = ", the last" + text
+	}
+	if spread := latest.Sub(earliest); v > 1 && spread < togetherIn {
+		text = fmt.Sprintf(" within %s%s", span(max(spread, time.Second)), text)
+	}
+	switch {
+	case how.is == nil: // how.what says that they vanished
+		return text
+	case v == len(these.ids):
+		return "; vanished" + text
+	}
+	return fmt.Sprintf("; %d vanished%s", v, text)
+}
+
+// manyVanished reports whether the fleet lost so much of its workers that this is no usual
+// restart: more than the share at which a relay doubts its view.
+func (f *Fleet) manyVanished() bool {
+	n := len(f.FailedWorkers)
+	return n > 1 && 5*n > 2*(f.Workers+n)
 }
 
 // togetherIn is the time within which failures have probably one cause: detection takes up
 // to this long.
 const togetherIn = 30 * time.Second
 
-// together is the part of a remedy for members that fail at the same time.
-func together(n int) string {
-	if n < 3 {
+// others is the part of a remedy for further members that failed with the first.
+func others(n int) string {
+	switch n {
+	case 1:
 		return ""
+	case 2:
+		return "; then the other"
 	}
-	return "; many at the same time point to a host, a zone, a roll-out or a switch that they share"
+	return "; then the others: many at the same time point to a host, a zone, a roll-out or a switch that they share"
 }
 
 func lowest(names []string) string { return slices.Min(names) }
@@ -105,7 +184,9 @@ func (f *Fleet) dead() map[string]bool {
 		}
 	}
 	for _, g := range f.FailedWorkers {
-		out[g.Member.ID] = true
+		if !g.runs() {
+			out[g.Member.ID] = true
+		}
 	}
 	return out
 }
@@ -139,7 +220,7 @@ func (f *Fleet) mayFollow(ids []string, odd oddOne) bool {
 // all that were not asked if one that was asked has stopped.
 func (f *Fleet) mostStopped() int {
 	stopped := len(f.dead())
-	if len(f.dead()) > len(f.FailedWorkers) {
+	if slices.ContainsFunc(f.Pings, func(p Ping) bool { return p.TCP != nil }) {
 		stopped += max(0, len(f.Addresses)-1-len(f.Pings)) // 1 is this relay
 	}
 	return stopped
@@ -148,6 +229,9 @@ func (f *Fleet) mostStopped() int {
 // onlyWorkersStopped reports whether workers ended, hang or vanished, and everything else answers:
 // then no relay is cut off.
 func (f *Fleet) onlyWorkersStopped() bool {
+	if slices.ContainsFunc(f.FailedWorkers, FailedWorker.runs) {
+		return false
+	}
 	stopped := len(f.FailedWorkers) > 0
 	answered := false
 	for _, p := range f.Pings {
@@ -169,6 +253,7 @@ func (f *Fleet) onlyWorkersStopped() bool {
 
 // consequence words a finding that has no remedy of its own.
 func consequence(one api.Finding) api.Finding {
+	one.FollowsFrom = "workers-answer"
 	one.Cause = "a consequence of the members that ended, hang or vanished"
 	one.Remedy = "see workers-answer: when those members are back or dropped everywhere, this ends by itself within minutes"
 	return one
@@ -181,8 +266,11 @@ func fineWorkersAnswer(f *Fleet) string {
 			pinged++
 		}
 	}
-	if pinged == 0 {
+	switch {
+	case pinged == 0:
 		return "no worker to ask"
+	case pinged < f.Workers:
+		return fmt.Sprintf("%d of %s asked: all run", pinged, plural(f.Workers, "worker", "workers"))
 	}
 	return fmt.Sprintf("%s asked: all run", plural(pinged, "worker", "workers"))
 }
