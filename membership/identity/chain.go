@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
@@ -47,6 +48,7 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 		refusal.Node = claims.Node
 	}
 	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case t.now.After(leaf.NotAfter):
 		refusal.Field = reasonExpired
@@ -57,8 +59,20 @@ func (t trust) check(presented []*x509.Certificate, use x509.ExtKeyUsage) (until
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		refusal.Field = reasonKeyUsage
 		refusal.Cause = fmt.Errorf("it is not issued for %s: %w", useName(use), err)
+	case errors.As(err, &unknown):
+		// The text of x509 has neither the name of the issuer nor a remedy.
+		refusal.Cause = fmt.Errorf("it was issued by %.80q, which is not an authority that is trusted here%s: give both certificates of one authority, let all members trust both, or add a missing intermediate to the file of the certificate",
+			leaf.Issuer.String(), t.namesake(leaf))
 	}
 	return until, refusal
+}
+
+// namesake mentions an authority of ours that has the name of the issuer, and another key.
+func (t trust) namesake(leaf *x509.Certificate) string {
+	if t.authority == nil || !bytes.Equal(t.authority.RawSubject, leaf.RawIssuer) {
+		return ""
+	}
+	return " (the authority of that name here has another key)"
 }
 
 // lasting returns, of the chain that is valid longest, the certificate above the leaf that

@@ -277,3 +277,26 @@ func TestIntermediatesThatThePeerShowsAreUsed(t *testing.T) {
 		t.Errorf("with its intermediate: %v", m.server)
 	}
 }
+
+// An operator who reads the refusal must know whose certificate to replace.
+func TestTheRefusalOfAnotherAuthorityNamesTheIssuerAndTheRemedy(t *testing.T) {
+	named := func(name string) *Authority {
+		a, err := NewAuthority(AuthorityConfig{Name: name, Validity: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	self, err := named("shop").Source(claimsOf(RoleRelay, "relay-1"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const remedy = "give both certificates of one authority, let all members trust both"
+	for name, again := range map[string]bool{"shop": true, "other": false} {
+		m := meet(t, stranger(named(name).forge(t, claimsOf(RoleRelay, "relay-7"), nil)), self.ServerConfig(self.Policy(DataPlane)))
+		text := refusalOf(t, m.server).Error()
+		if !strings.Contains(text, `issued by "CN=`+name+`"`) || !strings.Contains(text, remedy) || strings.Contains(text, "that name here has another key") != again {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
