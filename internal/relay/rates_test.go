@@ -160,7 +160,7 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 	for r, share := range map[*runningRelay]float64{relay: 1, gate: 0} {
 		want := []api.RateLimit{
 			{Of: "caller", Subject: "*", Burst: 2}, {Of: "caller", Subject: "batch", Burst: 5}, {Of: "service", Burst: 20},
-			{Of: "route", Subject: "{path-prefix: /export, service: echo, rate: 1/h, burst: 1}", Burst: 1},
+			{Of: "route", Subject: "{path_prefix: /export, service: echo, rate: 1/h, burst: 1}", Burst: 1},
 		}
 		var x api.Explanation
 		r.api(t, "/api/v1/services/echo/explain", &x)

@@ -54,7 +54,7 @@ func TestAServiceThatCannotBeRoutedKeepsItsRouteAndCostsNoOther(t *testing.T) {
 	if r.of("bad") != before {
 		t.Error("the service that cannot be routed has another route")
 	}
-	for _, want := range []string{`service=bad`, "the log of bad", "routing.(*choosing).policy"} { // the last is from the stack
+	for _, want := range []string{`service=bad`, "the log of bad", "routing.(*strategyResolver).policy"} { // the last is from the stack
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, r.log.String())
 		}
