@@ -22,6 +22,8 @@ LARGE   ?= 10x5000x5m
 
 # The release whose bytes `make wire-fixtures` adds.
 RELEASE ?=
+# The commit that `make bench-regression` compares this one with.
+BASE    ?=
 
 # Names and tag of the images; what `version` in them says.
 IMAGE   ?= ringway
@@ -81,6 +83,8 @@ need = program=$(firstword $(1)) package=$(lastword $(1)); \
 		install() { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$$package"; }; \
 		install 2>/dev/null || { apt-get update -q && install; }; \
 	fi
+# bench_programs: those of a comparison are there, or are installed where that is possible.
+bench_programs = $(call need,haproxy haproxy) && $(call need,nginx nginx-light) && $(call need,wrk wrk) && $(call need,h2load nghttp2-client)
 # compose of either generation. A user without root privileges cannot change the owner of
 # the mounted secrets, so the containers run as that user.
 compose = if (( EUID )); then export RINGWAY_USER="$$(id -u):$$(id -g)"; fi; \
@@ -250,19 +254,18 @@ bench-published: ## the tests of Rapid and Lifeguard in virtual time, memberlist
 	PUBLISHED_SIZE=$(PUBLISHED) go test -count=1 -timeout 2h -v -run PublishedTests ./membership
 
 .PHONY: bench-relay
-bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy and nginx, cost of log and tap (needs haproxy, nginx, wrk and h2load)
-	@missing=(); \
-	for program in haproxy:haproxy nginx:nginx-light wrk:wrk h2load:nghttp2-client; do \
-		command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \
-	done; \
-	if (( $${#missing[@]} )); then \
-		if [[ $$(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then \
-			echo "missing: $${missing[*]}; install them (as root here: apt-get install $${missing[*]})" >&2; exit 1; \
-		fi; \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"; \
-	fi
-	cd sims/bench && GOWORK=off go run ./dataplane
+bench-relay: ## CPU of the relay per request and per MiB of TCP beside HAProxy and nginx, cost of log and tap, also as bin/bench-relay.json (needs haproxy, nginx, wrk and h2load)
+	@$(bench_programs)
+	@mkdir -p bin
+	cd sims/bench && GOWORK=off go run ./dataplane -json $(CURDIR)/bin/bench-relay.json
 	go test -run '^$$' -bench Admission -benchmem ./internal/proxy/ingress
+
+.PHONY: bench-regression
+bench-regression: ## the relay of commit BASE beside this one: fails where a request costs a tenth more CPU (needs haproxy, nginx, wrk and h2load)
+	@[[ -n "$(BASE)" ]] || { echo 'give the commit of an older release, as in: make bench-regression BASE=v0.1.0' >&2; exit 1; }
+	@$(bench_programs)
+	base=$$(mktemp -d); trap 'git worktree remove --force "$$base"' EXIT; git worktree add --quiet --detach "$$base" "$(BASE)"; \
+	cd sims/bench && GOWORK=off go run ./dataplane -base "$$base"
 
 .PHONY: bench-foreign
 bench-foreign: ## answers that another client reads, when services send bytes behind theirs: HAProxy, nginx and the four ways through relays (needs haproxy and nginx)

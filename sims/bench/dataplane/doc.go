@@ -28,6 +28,9 @@
 // With -grpc the program measures calls of gRPC only: sizes of the answer, trailers announced
 // or not, few and many connections.
 //
+// With -base the program measures the relay of an older release and this one, each with workers of
+// its own release, and fails where a request costs a tenth more CPU.
+//
 // With -foreign the program measures nothing. It counts, for the same proxies and for each way
 // of a request through relays, the clients that read an answer to another one, when services
 // send bytes behind their answers (foreign.go).

@@ -155,7 +155,7 @@ func (f *fleet) startMembers() error {
 		f.clear.Start(f.clear.Relay("g1"), procs.Config{Args: []string{"--role", "gate"}}),
 		f.mtls.Start(f.mtls.Relay("s1"), procs.Config{}),
 		startWorkers(f.clear, func(n int) []string {
-			return []string{"echo=" + backends(httpPort)[n], "calls=" + backends(callPort)[n] + ";protocol=h2c", "bytes=" + backends(sessionPort)[n] + ";protocol=tcp"}
+			return append(httpAndCalls(n), "bytes="+backends(sessionPort)[n]+";protocol=tcp")
 		}),
 		startWorkers(f.mtls, echoes),
 	)
@@ -163,6 +163,11 @@ func (f *fleet) startMembers() error {
 
 // echoes returns the only service of a worker in most clusters.
 func echoes(n int) []string { return []string{"echo=" + backends(httpPort)[n]} }
+
+// httpAndCalls returns the services of requests over HTTP/1.1 and of calls.
+func httpAndCalls(n int) []string {
+	return append(echoes(n), "calls="+backends(callPort)[n]+";protocol=h2c")
+}
 
 // startWorkers starts the workers of a cluster, with the services of each index.
 func startWorkers(c *procs.Fleet, services func(n int) []string) (err error) {
@@ -221,6 +226,24 @@ func (f *fleet) tapped() ([]proxy, error) {
 	again.name = "3 relays, again"
 	watched.name, watched.tap = "3 relays, relay tap", &tap{dir: f.dir, fleet: c}
 	return []proxy{all, again, watched}, err
+}
+
+// older builds the relay and the worker of an older release from its sources, starts a cluster of
+// them, and returns the way through its relay.
+func (f *fleet) older(root string) (proxy, error) {
+	dir := f.path("older")
+	if err := errors.Join(os.Mkdir(dir, 0o700), procs.Build(root, dir, false, "./cmd/relay", "./cmd/worker")); err != nil {
+		return proxy{}, err
+	}
+	c := procs.NewFleet(procs.FleetConfig{Cluster: "older", Environment: "bench", Binaries: dir})
+	f.all = append(f.all, c)
+	r := c.Relay("r1")
+	if err := errors.Join(c.Start(r, procs.Config{}), startWorkers(c, httpAndCalls)); err != nil {
+		return proxy{}, err
+	}
+	p := through(r, r.Ingress)
+	p.name = "relay before"
+	return p, nil
 }
 
 // startOthers starts HAProxy and nginx.

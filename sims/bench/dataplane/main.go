@@ -5,14 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 )
 
@@ -25,14 +27,17 @@ type options struct {
 	duration time.Duration
 	only     *regexp.Regexp
 	calls    bool
+	base     string // the sources of an older release, or empty
+	json     string // a file for the results, or empty
 }
 
 // shape is one kind of traffic, and the proxies that are measured with it. The first one is
 // what the others are compared with. A shape may start proxies of its own.
 type shape struct {
-	name    string
-	load    func(addr string) loader
-	proxies func() ([]proxy, error)
+	name     string
+	load     func(addr string) loader
+	proxies  func() ([]proxy, error)
+	releases bool // measured for two releases, too
 }
 
 // running returns proxies that startFleet has started.
@@ -51,34 +56,34 @@ func shapes(f *fleet) []shape {
 		return h2load{addr: addr, call: true, body: f.body, path: "/svc/133", clients: 8, streams: 16}
 	}
 	return []shape{
-		{"HTTP/1.1, 128 B, 32 connections", http1("/128"), direct},
-		{"HTTP/1.1, 16 KiB, 32 connections", http1("/16384"), direct},
-		{"HTTP/1.1, 1 MiB, 32 connections", http1("/1048576"), direct},
-		{"HTTP/1.1, 204 without a body, 32 connections", http1("/none"), direct},
-		{"HTTP/1.1, 128 B, 16 connections, 2,000 requests/s", func(addr string) loader {
+		{name: "HTTP/1.1, 128 B, 32 connections", load: http1("/128"), proxies: direct, releases: true},
+		{name: "HTTP/1.1, 16 KiB, 32 connections", load: http1("/16384"), proxies: direct, releases: true},
+		{name: "HTTP/1.1, 1 MiB, 32 connections", load: http1("/1048576"), proxies: direct},
+		{name: "HTTP/1.1, 204 without a body, 32 connections", load: http1("/none"), proxies: direct},
+		{name: "HTTP/1.1, 128 B, 16 connections, 2,000 requests/s", load: func(addr string) loader {
 			return h2load{addr: addr, path: "/128", clients: 16, rate: 2000}
-		}, direct},
-		{"HTTP/1.1, 128 B, 1,000 connections", func(addr string) loader { return wrk{addr: addr, path: "/128", connections: 1000} }, direct},
-		{"gRPC shape over h2c, 8 connections x 16 streams", grpc, calls},
-		{"HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", http1("/128"), running(f.relay(), f.hop())},
-		{"gRPC shape, to a relay that forwards; beside the direct way", grpc, running(f.relay(), f.hop())},
-		{"HTTP/1.1, 128 B, 32 connections, TLS at the ingress", func(addr string) loader {
+		}, proxies: direct},
+		{name: "HTTP/1.1, 128 B, 1,000 connections", load: func(addr string) loader { return wrk{addr: addr, path: "/128", connections: 1000} }, proxies: direct},
+		{name: "gRPC shape over h2c, 8 connections x 16 streams", load: grpc, proxies: calls, releases: true},
+		{name: "HTTP/1.1, 128 B, to a relay that forwards; beside the direct way", load: http1("/128"), proxies: running(f.relay(), f.hop())},
+		{name: "gRPC shape, to a relay that forwards; beside the direct way", load: grpc, proxies: running(f.relay(), f.hop())},
+		{name: "HTTP/1.1, 128 B, 32 connections, TLS at the ingress", load: func(addr string) loader {
 			return wrk{addr: addr, path: "/128", connections: 32, secured: true}
-		}, sites},
-		{"HTTP/2, 128 B, 8 connections x 16 streams, TLS at the ingress", func(addr string) loader {
+		}, proxies: sites},
+		{name: "HTTP/2, 128 B, 8 connections x 16 streams, TLS at the ingress", load: func(addr string) loader {
 			return h2load{addr: addr, path: "/128", clients: 8, streams: 16, secured: true}
-		}, sites},
-		{"HTTP/1.1, 128 B, a new connection for each request, TLS at the ingress", func(addr string) loader {
+		}, proxies: sites},
+		{name: "HTTP/1.1, 128 B, a new connection for each request, TLS at the ingress", load: func(addr string) loader {
 			return wrk{addr: addr, path: "/128", connections: 32, secured: true, once: true}
-		}, sites},
-		{"HTTP/1.1, 128 B, TLS to the sidecars of the workers", http1("/128"), running(f.haproxy(haproxyTLS), f.secured())},
-		{"TCP, 32 sessions, as many bytes as possible in both directions", func(addr string) loader {
+		}, proxies: sites},
+		{name: "HTTP/1.1, 128 B, TLS to the sidecars of the workers", load: http1("/128"), proxies: running(f.haproxy(haproxyTLS), f.secured())},
+		{name: "TCP, 32 sessions, as many bytes as possible in both directions", load: func(addr string) loader {
 			return bulk{addr: addr, sessions: 32}
-		}, running(f.haproxy(haproxyTCP), f.spliced(), f.sessions())},
-		{"HTTP/1.1, 128 B, 32 connections, with a request log of 1 % of the requests", http1("/128"), f.recorded},
-		{"HTTP/1.1, 128 B, 3 relays, 2,000 requests/s in all, with relay tap --all", func(addr string) loader {
+		}, proxies: running(f.haproxy(haproxyTCP), f.spliced(), f.sessions())},
+		{name: "HTTP/1.1, 128 B, 32 connections, with a request log of 1 % of the requests", load: http1("/128"), proxies: f.recorded},
+		{name: "HTTP/1.1, 128 B, 3 relays, 2,000 requests/s in all, with relay tap --all", load: func(addr string) loader {
 			return h2load{addr: addr, path: "/128", clients: 15, rate: 2000}
-		}, f.tapped},
+		}, proxies: f.tapped},
 	}
 }
 
@@ -90,14 +95,25 @@ func callShapes(f *fleet) (all []shape) {
 			for _, trailers := range []struct{ name, path string }{{"trailers", "/svc/"}, {"announced trailers", announcing}} {
 				call := h2load{call: true, body: f.body, path: trailers.path + strconv.Itoa(size), clients: at.clients, streams: at.streams}
 				all = append(all, shape{
-					fmt.Sprintf("gRPC, %d B and %s, %d x %d streams", size, trailers.name, at.clients, at.streams),
-					func(addr string) loader { call.addr = addr; return call },
-					running(f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()),
+					name:    fmt.Sprintf("gRPC, %d B and %s, %d x %d streams", size, trailers.name, at.clients, at.streams),
+					load:    func(addr string) loader { call.addr = addr; return call },
+					proxies: running(f.haproxy(haproxyH2C), f.nginx(nginxH2C), f.relay()),
 				})
 			}
 		}
 	}
 	return all
+}
+
+// releaseShapes measure a relay of an older release and one of this. Each has workers of its own
+// release.
+func (f *fleet) releaseShapes(root string) ([]shape, error) {
+	old, err := f.older(root)
+	all := slices.DeleteFunc(shapes(f), func(s shape) bool { return !s.releases })
+	for i := range all {
+		all[i].proxies = running(old, f.relay())
+	}
+	return all, err
 }
 
 func main() {
@@ -118,6 +134,8 @@ func start() error {
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
 	flag.StringVar(&only, "only", "", "a regular expression: only the kinds of traffic whose name matches")
 	flag.BoolVar(&o.calls, "grpc", false, "measure calls of gRPC in every shape, in place of the other measurements")
+	flag.StringVar(&o.base, "base", "", "the root of an older release's sources: compare its relay with this one, in place of the other measurements, and fail where CPU has grown by more than a tenth")
+	flag.StringVar(&o.json, "json", "", "a file that gets the results as JSON")
 	flag.BoolVar(&foreign, "foreign", false, "count the answers that are read by another client, in place of all measurements")
 	flag.Parse()
 	if o.rounds < 1 || o.duration < time.Second {
@@ -150,70 +168,76 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer f.stop()
-	kinds := shapes
+	kinds := shapes(f)
 	if o.calls {
-		kinds = callShapes
+		kinds = callShapes(f)
 	}
-	for _, s := range kinds(f) {
+	if o.base != "" {
+		if kinds, err = f.releaseShapes(o.base); err != nil {
+			return err
+		}
+	}
+	r := results{Programs: versions(f.dir), CPUs: runtime.NumCPU(), Rounds: o.rounds, Seconds: o.duration.Seconds()}
+	for _, name := range slices.Sorted(maps.Keys(r.Programs)) {
+		fmt.Printf("%-8s  %s\n", name, r.Programs[name])
+	}
+	fmt.Printf("%d processors, which load, proxies and backends share; settings: haproxy.cfg.tmpl, nginx.conf.tmpl, and the relay's defaults\n", r.CPUs)
+	for _, s := range kinds {
 		if !o.only.MatchString(s.name) {
 			continue
 		}
-		if err := s.compare(ctx, o); err != nil {
+		c, err := s.compare(ctx, o)
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		r.Traffic = append(r.Traffic, c)
+	}
+	if o.json != "" {
+		if err := r.writeJSON(o.json); err != nil {
+			return fmt.Errorf("-json: %w", err)
+		}
+	}
+	if grown := r.regressions(); o.base != "" && len(grown) > 0 {
+		return fmt.Errorf("a request costs more CPU than at %s:\n%s", o.base, strings.Join(grown, "\n"))
 	}
 	return nil
 }
 
-// compare measures the proxies in turn, and prints the medians of the rounds. The ratio is
-// the median of the ratios of the rounds: within a round the machine is the same.
-func (s shape) compare(ctx context.Context, o options) error {
+// compare measures the proxies in turn, and prints the figures.
+func (s shape) compare(ctx context.Context, o options) (c comparison, err error) {
+	c = comparison{Name: s.name, Unit: s.load("").unit()}
 	proxies, err := s.proxies()
 	if err != nil {
-		return err
+		return c, err
 	}
 	samples := make([][]sample, len(proxies))
-	ratios := make([][]float64, len(proxies))
 	for _, p := range proxies {
 		if err := await(ctx, s.load(p.addr), p.name); err != nil {
-			return err
+			return c, err
 		}
 	}
 	for range o.rounds {
 		for i, p := range proxies {
 			v, err := p.measure(ctx, s.load(p.addr), o.duration)
 			if err != nil {
-				return err
+				return c, err
 			}
 			samples[i] = append(samples[i], v)
-			ratios[i] = append(ratios[i], v.cpu/samples[0][len(samples[0])-1].cpu)
 		}
+	}
+	for i, p := range proxies {
+		c.Proxies = append(c.Proxies, summarise(p.name, samples[i], samples[0]))
 	}
 	fmt.Printf("\n%s; medians of %d rounds of %v\n", s.name, o.rounds, o.duration)
-	tw := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	unit := s.load("").unit()
-	fmt.Fprintf(tw, "proxy\tCPU us/%s\tx %s\t%[1]s/s\tp50 us\tp99 us\tMB\t\n", unit, proxies[0].name)
-	for i, p := range proxies {
-		median := func(get func(sample) float64) float64 {
-			var all []float64
-			for _, v := range samples[i] {
-				all = append(all, get(v))
-			}
-			return middle(all)
-		}
-		fmt.Fprintf(tw, "%s\t%.1f\t%.3f\t%.0f\t%s\t%s\t%.0f\t\n", p.name, median(func(v sample) float64 { return v.cpu }), middle(ratios[i]),
-			median(func(v sample) float64 { return v.rate }), latency(median(func(v sample) float64 { return v.p50 })),
-			latency(median(func(v sample) float64 { return v.p99 })), median(func(v sample) float64 { return v.memory }))
-	}
-	if err := tw.Flush(); err != nil {
-		return err
+	if err := c.writeTo(os.Stdout); err != nil {
+		return c, err
 	}
 	for _, p := range proxies {
 		if p.tap != nil {
 			fmt.Printf("%s: %d records read, %d dropped\n", p.name, p.tap.read, p.tap.dropped)
 		}
 	}
-	return nil
+	return c, nil
 }
 
 // await waits until a proxy answers all requests.
@@ -230,18 +254,4 @@ func await(ctx context.Context, l loader, name string) error {
 		}
 	}
 	return fmt.Errorf("%s does not answer: %w", name, err)
-}
-
-// latency returns microseconds, or a dash for a load without requests.
-func latency(us float64) string {
-	if us == 0 {
-		return "-"
-	}
-	return strconv.FormatFloat(us, 'f', 0, 64)
-}
-
-func middle(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
 }

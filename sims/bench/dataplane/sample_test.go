@@ -1,8 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -85,5 +91,42 @@ func TestMedianIsTheMiddle(t *testing.T) {
 		if got := middle(tc.v); got != tc.want {
 			t.Errorf("middle(%v) = %v, want %v", tc.v, got, tc.want)
 		}
+	}
+}
+
+// Within a round the machine is the same, so the ratio is that of the rounds and not that of the medians.
+func TestRatiosAreThoseOfTheRounds(t *testing.T) {
+	first := []sample{{cpu: 10}, {cpu: 20}, {cpu: 40}}
+	f := summarise("relay", []sample{{cpu: 11, rate: 5}, {cpu: 24, rate: 7}, {cpu: 36, rate: 6}}, first)
+	if f.Ratio != (spread{1.1, 0.9, 1.2}) || f.CPU != (spread{24, 11, 36}) || f.Rate.Median != 6 {
+		t.Errorf("%+v", f)
+	}
+	var out strings.Builder
+	c := comparison{Name: "calls", Unit: "request", Proxies: []figures{summarise("haproxy", first, first), f}}
+	if err := c.writeTo(&out); err != nil || !strings.Contains(out.String(), "relay    24.0            1.100      (0.90-1.20)") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+func TestARequestThatCostsATenthMoreThanBeforeIsNamed(t *testing.T) {
+	now := func(cpu float64) comparison {
+		return comparison{Name: fmt.Sprint(cpu), Proxies: []figures{{}, summarise("relay", []sample{{cpu: cpu}}, []sample{{cpu: 100}})}}
+	}
+	r := results{Traffic: []comparison{now(90), now(109), now(111)}}
+	if grown := r.regressions(); !slices.Equal(grown, []string{"111: 1.11 times"}) {
+		t.Errorf("%q", grown)
+	}
+}
+
+func TestResultsAreWrittenAsJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	want := results{Programs: map[string]string{"go": "go1"}, CPUs: 2, Rounds: 3, Seconds: 5, Traffic: []comparison{{Name: "calls", Unit: "request", Proxies: []figures{{Name: "relay", CPU: spread{1, 2, 3}}}}}}
+	if err := want.writeJSON(path); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	var got results
+	if err := errors.Join(err, json.Unmarshal(text, &got)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
