@@ -1,9 +1,12 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -92,8 +95,8 @@ type refusals struct {
 
 	// For incoming connections: a host and what differs, because a stranger chooses everything
 	// else. A second cause on a host gets a line of its own.
-	inbound  map[refusalKey]time.Time // when it was last worth a line
-	minute   time.Time                // start of the interval in which lines are counted
+	inbound  map[refusalKey]*refusedHost
+	minute   time.Time // start of the interval in which lines are counted
 	lines    int
 	unlogged int // refusals without a line since the last line
 }
@@ -101,6 +104,47 @@ type refusals struct {
 type refusalKey struct {
 	host  netip.Prefix
 	field string // one of refusalFields
+}
+
+// refusedHost is what happened at one host for one reason.
+type refusedHost struct {
+	logged time.Time // when it was last worth a line
+	Refused
+}
+
+// Refused are processes at one host that this node refused as members for one reason.
+type Refused struct {
+	// Host is their address, for IPv6 a /64 network.
+	Host string
+	// Field is what differs, as in RefusalError; Err is the newest error.
+	Field string
+	Err   error
+	// Count is how often they were refused, the last time at Last. It starts again when none was
+	// for ten minutes.
+	Count int
+	Last  time.Time
+}
+
+// refusedFor is how long Refused remembers.
+const refusedFor = 10 * time.Minute
+
+// Refused lists the processes that this node has refused in the last ten minutes, by host and
+// reason, of at most 256. What does not speak the protocol of members, such as a port scan, is not
+// among them.
+func (n *Node) Refused() []Refused { return n.transport.refusals.list() }
+
+func (r *refusals) list() (out []Refused) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.inbound {
+		if one.Field != fieldMalformed && time.Since(one.Last) < refusedFor {
+			out = append(out, one.Refused)
+		}
+	}
+	slices.SortFunc(out, func(a, b Refused) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Field, b.Field))
+	})
+	return out
 }
 
 type recordedRefusal struct {
@@ -128,27 +172,36 @@ func (r *refusals) record(addr string, err *RefusalError) bool {
 	return true
 }
 
-// add reports whether the refusal of an incoming connection should be logged as a warning, and
-// how many refusals since the last warning were not. Two limits apply: one line a minute for each
-// host and field, and maxRefusalLines for all, since a stranger may have many hosts.
-func (r *refusals) add(addr, field string) (worthLine bool, unlogged int) {
+// add counts the refusal of an incoming connection. It reports whether the refusal should be logged
+// as a warning, and how many refusals since the last warning were not. Two limits apply: one line a
+// minute for each host and field, and maxRefusalLines for all, since a stranger may have many hosts.
+func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Sub(r.minute) >= refusalQuiet {
 		r.minute, r.lines = now, 0
 	}
-	key := refusalKey{hostOf(addr), field}
-	last, known := r.inbound[key]
-	if r.lines >= maxRefusalLines || known && now.Sub(last) < refusalQuiet {
+	key := refusalKey{hostOf(addr), err.Field}
+	one, known := r.inbound[key]
+	if !known {
+		if r.inbound == nil {
+			r.inbound = make(map[refusalKey]*refusedHost)
+		}
+		makeRoom(r.inbound, known)
+		one = &refusedHost{Refused: Refused{Host: strings.TrimSuffix(key.host.String(), "/32"), Field: err.Field}}
+		r.inbound[key] = one
+	}
+	if now.Sub(one.Last) >= refusedFor {
+		one.Count = 0
+	}
+	one.Err, one.Last = err, now
+	one.Count++
+	if r.lines >= maxRefusalLines || now.Sub(one.logged) < refusalQuiet {
 		r.unlogged++
 		return false, 0
 	}
-	if r.inbound == nil {
-		r.inbound = make(map[refusalKey]time.Time)
-	}
-	makeRoom(r.inbound, known)
-	r.inbound[key] = now
+	one.logged = now
 	r.lines++
 	unlogged, r.unlogged = r.unlogged, 0
 	return true, unlogged
@@ -198,7 +251,7 @@ func (t *transport) logRefusal(direction, addr string, err *RefusalError) {
 	level, args := slog.LevelDebug, []any{"direction", direction, "err", err}
 	worthLine, unlogged := false, 0
 	if direction == inbound {
-		worthLine, unlogged = t.refusals.add(addr, err.Field)
+		worthLine, unlogged = t.refusals.add(addr, err)
 	} else {
 		worthLine = t.refusals.record(addr, err)
 	}

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 		var r refusals
 		lines, more := 0, 0
 		knock := func(addr string) {
-			if worthLine, unlogged := r.add(addr, fieldCluster); worthLine {
+			if worthLine, unlogged := r.add(addr, &RefusalError{Field: fieldCluster}); worthLine {
 				lines++
 				more += unlogged
 			}
@@ -54,9 +55,43 @@ func TestASecondCauseOnAHostIsLogged(t *testing.T) {
 			line  bool
 		}{{fieldCluster, true}, {fieldCluster, false}, {fieldKey, true}, {fieldKey, false}, {fieldCluster, false}} {
 			time.Sleep(time.Second)
-			if got, _ := r.add("10.0.0.9:7400", try.field); got != try.line {
+			if got, _ := r.add("10.0.0.9:7400", &RefusalError{Field: try.field}); got != try.line {
 				t.Errorf("refusal because of the %s: a line is written: %v, want %v", try.field, got, try.line)
 			}
+		}
+	})
+}
+
+// What is refused again and again is one entry for ten minutes after the last time. What speaks
+// another protocol is no member that is missing.
+func TestRefusedProcessesAreListedByHostAndCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		knock := func(addr, field, theirs string) { r.add(addr, &RefusalError{Field: field, Theirs: theirs}) }
+		knock("10.0.0.9:1", fieldCluster, "a")
+		knock("10.0.0.9:2", fieldCluster, "b")
+		knock("10.0.0.9:3", fieldKey, "")
+		knock("10.0.0.8:4", fieldMalformed, "")
+		knock("[2001:db8::1]:5", fieldRole, "")
+		time.Sleep(refusedFor - time.Second)
+		knock("10.0.0.9:6", fieldKey, "")
+		show := func() (out []string) {
+			for _, one := range r.list() {
+				out = append(out, fmt.Sprintf("%s %s %d %s", one.Host, one.Field, one.Count, one.Err.(*RefusalError).Theirs))
+			}
+			return out
+		}
+		if got, want := show(), []string{"10.0.0.9 cluster 2 b", "10.0.0.9 gossip key 2 ", "2001:db8::/64 role 1 "}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		time.Sleep(time.Second)
+		if got, want := show(), []string{"10.0.0.9 gossip key 2 "}; !slices.Equal(got, want) {
+			t.Errorf("ten minutes later %q, want %q", got, want)
+		}
+		time.Sleep(refusedFor)
+		knock("10.0.0.9:7", fieldKey, "")
+		if got, want := show(), []string{"10.0.0.9 gossip key 1 "}; !slices.Equal(got, want) {
+			t.Errorf("after a pause %q, want %q", got, want)
 		}
 	})
 }

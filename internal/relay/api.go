@@ -71,6 +71,10 @@ func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *rout
 				text = fmt.Sprintf("the offers of the service %.80q are refused (%d), that of worker %s because of %s", name, len(refused), worker, refused[worker])
 			} else if meant := r.nearestService(name); meant != "" {
 				text += fmt.Sprintf("; did you mean %s?", meant)
+			} else if worker := req.URL.Query().Get("worker"); worker != "" && r.Fleet.Snapshot() != nil {
+				text += fmt.Sprintf(", worker %.80q neither: %s", worker, r.whyNoOffer(worker))
+			} else {
+				text += "; if a worker should, `worker services` on its host shows why it does not"
 			}
 			process.WriteError(w, http.StatusNotFound, text)
 			return

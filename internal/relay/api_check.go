@@ -170,7 +170,22 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	for _, s := range r.Routes.Services() {
 		f.Services = append(f.Services, r.plannedService(s))
 	}
-	f.Refused = r.Catalogue.View().Refused()
+	view := r.Catalogue.View()
+	f.Refused, f.Strangers = view.Refused(), r.members.Refused()
+	offering := map[string]bool{}
+	for name := range view.Services() {
+		for e := range view.Endpoints(name).All() {
+			offering[e.NodeID] = true
+		}
+	}
+	for _, refused := range f.Refused { // with its reason
+		offering[refused.Worker] = true
+	}
+	for _, m := range snapshot.Members() {
+		if m.Role == identity.RoleWorker && !offering[m.ID] {
+			f.Idle = append(f.Idle, m.ID)
+		}
+	}
 	f.Self = r.facts()
 	return f, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ringway/ringway/internal/relay/whatif"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
+	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -208,7 +209,7 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 			a.Worker = &api.ExplainedWorker{Worker: worker, Distance: -1, Position: -1, Reason: refused[worker], Offer: "refused", Link: peering.None.String()}
 		}
 		if a.Worker == nil {
-			process.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q", worker, s.Name))
+			process.WriteError(w, http.StatusNotFound, fmt.Sprintf("the worker %.80q does not offer the service %q: %s", worker, s.Name, r.whyNoOffer(worker)))
 			return
 		}
 	}
@@ -236,6 +237,23 @@ func (r *Relay) limitsOf(s *routing.Service, requests *ingress.Requests) (l api.
 		}
 	}
 	return l
+}
+
+// whyNoOffer returns why a worker does not offer a service, as far as this relay knows, and where to
+// see the rest.
+func (r *Relay) whyNoOffer(worker string) string {
+	snapshot, self := r.Fleet.Snapshot(), r.cfg.Membership.ID
+	m, present := snapshot.Get(worker)
+	switch {
+	case present && m.Role != identity.RoleWorker:
+		return fmt.Sprintf("it is a %s", m.Role)
+	case present:
+		return "it is in the fleet; `worker services` on its host shows what it offers, and why a check fails"
+	}
+	if d, gone := snapshot.Departed(worker); gone {
+		return fmt.Sprintf("it is not in the fleet any more (%s, %s ago)", d.Reason, time.Since(d.At).Round(time.Second))
+	}
+	return fmt.Sprintf("%s does not see it; `worker health --ready` on its host shows why it has not joined, and `relay check` (refusals) what %s has refused", self, self)
 }
 
 func (r *Relay) explainPlan(route *routing.Route) *api.ExplainedPlan {

@@ -150,6 +150,20 @@ func TestAnImpossibleExplanationHasItsStatus(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", path, status, text, want)
 		}
 	}
+	f.worker("w2") // as one whose checks fail
+	r.await(t, "w2", func() bool { _, there := r.Fleet.Snapshot().Get("w2"); return there })
+	for path, want := range map[string]string{
+		"echo/explain?worker=w9": "r1 does not see it; `worker health --ready`", "absent/explain?worker=w9": "r1 does not see it", "echo/explain?worker=r1": "it is a relay",
+		"echo/explain?worker=w2": "it is in the fleet; `worker services`", "absent/explain?worker=w2": "it is in the fleet; `worker services`", "absent/explain": "if a worker should, `worker services`",
+	} {
+		if _, text := r.api(t, "/api/v1/services/"+path, nil); !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %q", path, text, want)
+		}
+	}
+	report, err := r.Check(t.Context())
+	if err != nil || !slices.ContainsFunc(report.Findings, func(one api.Finding) bool { return one.Text == "no service is offered by 1 of 2 workers: w2" }) {
+		t.Errorf("%v %+v", err, report)
+	}
 	var a api.Explanation
 	if r.api(t, "/api/v1/services/echo/explain?worker=w1", &a); a.Worker == nil || a.Worker.Offer != "draining" || a.Worker.InRange || a.Worker.Position != -1 {
 		t.Errorf("%+v", a.Worker)

@@ -81,7 +81,7 @@ func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformedAndKnowsAnothe
 	}{
 		{"echo", true, false, false, 3, http.StatusNotFound, "unknown_service", ""},
 		// The relay has known no service since its start.
-		{"echo", true, false, true, 3, http.StatusServiceUnavailable, "no worker has been found: start one, or see `relay check`\",\"code\":\"no_endpoint", "1"},
+		{"echo", true, false, true, 3, http.StatusServiceUnavailable, "no worker offers one: start one, or see `relay check`\",\"code\":\"no_endpoint", "1"},
 		{"echo", false, false, true, 3, http.StatusServiceUnavailable, "not_ready", "1"},
 		{"", true, false, true, 3, http.StatusBadRequest, "bad_request", ""},
 		{"echo", true, true, true, 3, http.StatusMisdirectedRequest, "", ""},

@@ -241,7 +241,7 @@ func (t *request) refuseUnknown(name string, code wire.Code) {
 	case code == wire.CodeNotReady:
 		f.Text, f.retryAfter = "this relay does not know yet which services there are", retryAfter
 	case code == wire.CodeNoEndpoint:
-		f.Text, f.retryAfter = "this relay knows no service yet, because no worker has been found: start one, or see `relay check`", retryAfter
+		f.Text, f.retryAfter = "this relay knows no service yet, because no worker offers one: start one, or see `relay check`", retryAfter
 	}
 	h.cfg.Metrics.unnamed(f.Code)
 	t.answerRefusal(f)

@@ -277,6 +277,15 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			"workers-answer failed x1: 3 of 5 workers vanished without leaving within 1s, the last 1m0s ago: x1, x2, x3",
 			"members-agree failed r3: it alone has x2, x3",
 		}, "start x1 again, or check its network; then the others: many"},
+		{"processes that were refused", func(f *check.Fleet) {
+			f.Strangers = []membership.Refused{
+				{Host: "10.0.0.8", Field: "cluster", Err: errors.New(`cluster mismatch: ours "shop", theirs "shpo"`), Count: 1, Last: now.Add(-time.Second)},
+				{Host: "10.0.0.9", Field: "certificate", Err: errors.New("certificate refused"), Count: 32, Last: now.Add(-time.Minute)},
+			}
+		}, []string{
+			`refusals warning 10.0.0.8: 10.0.0.8 did not become a member, 1 time, the last time 1s ago: cluster mismatch: ours "shop", theirs "shpo"`,
+			"refusals warning 10.0.0.9: 10.0.0.9 did not become a member, 32 times, the last time 1m0s ago: certificate refused",
+		}, "`worker health --ready` on 10.0.0.8 has its side"},
 		{"an unproven member", func(f *check.Fleet) {
 			f.Peers[0].Facts.Unproven = []check.Unproven{{Member: "w7", Reason: "it gossips the role \"relay\""}}
 		}, []string{"unproven failed w7: r2 leaves w7 out"}, "certificate for its --id"},
@@ -301,6 +310,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		}, []string{"coverage warning echo: served by 2 relays, and each worker should have 3"}, "start 1 relay more"},
 		{"a service without endpoints", func(f *check.Fleet) { f.Services[0] = check.Service{Name: "echo", Wanted: 3} },
 			[]string{"coverage warning echo: no endpoint"}, "worker services"},
+		{"workers whose checks fail", func(f *check.Fleet) { f.Workers, f.Idle = 4, []string{"w3", "w4"} },
+			[]string{"coverage warning w3: no service is offered by 2 of 4 workers: w3, w4"}, "`worker services` on the host of w3"},
+		{"a worker that offers nothing and hangs", func(f *check.Fleet) {
+			f.Idle = []string{"w1"}
+			f.Pings[2].Err, f.Pings[2].TCP = errors.New("no answer"), check.ErrHangs
+		}, []string{"workers-answer failed w1: 1 of 2 workers hang"}, ""},
 		{"two services that are probably one", func(f *check.Fleet) {
 			other := f.Services[0]
 			other.Name = "Echo"

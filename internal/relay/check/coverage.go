@@ -33,6 +33,16 @@ func coverage(f *Fleet) (found []api.Finding) {
 		found = append(found, coverageOf(s, lacking)...)
 		names = append(names, s.Name)
 	}
+	idle := slices.DeleteFunc(slices.Clone(f.Idle), func(id string) bool { return dead[id] })
+	if n := len(idle); n > 0 {
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: lowest(idle), Passing: true,
+			Text:   fmt.Sprintf("no service is offered by %d of %s: %s", n, plural(f.Workers, "worker", "workers"), list(idle)),
+			Cause:  "a service is offered while its check passes, and their checks fail; or they have no service",
+			Remedy: fmt.Sprintf("`worker services` on the host of %s shows the reason", lowest(idle)),
+			Page:   page("service-unhealthy"),
+		})
+	}
 	for _, pair := range settings.OtherCase(names) {
 		found = append(found, api.Finding{
 			Status: api.Warning, Subject: pair[1],

@@ -222,10 +222,13 @@ type Fleet struct {
 	Keys []membership.KeyResult
 	// Addresses are the gossip addresses of all members, by ID.
 	Addresses map[string]string
+	// Strangers are the processes that this relay refused as members in the last minutes.
+	Strangers []membership.Refused
 	// Duplicates are the IDs under which two processes run.
 	Duplicates []membership.Duplicate
-	// Workers is how many workers are in the view.
+	// Workers is how many workers are in the view; Idle are those that offer no service.
 	Workers int
+	Idle    []string
 	// FailedWorkers vanished without leaving in the last minutes.
 	FailedWorkers []FailedWorker
 }

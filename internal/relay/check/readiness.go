@@ -100,6 +100,25 @@ func unproven(f *Fleet) (found []api.Finding) {
 
 func fineUnproven(*Fleet) string { return "every member in gossip is proven" }
 
+// refusals checks that no process failed to become a member at this relay. No other check misses a
+// process that never joined.
+func refusals(f *Fleet) (found []api.Finding) {
+	for _, one := range f.Strangers {
+		found = append(found, api.Finding{
+			Status: api.Warning, Subject: one.Host,
+			Text:   fmt.Sprintf("a process at %s did not become a member, %s, the last time %s ago: %v", one.Host, plural(one.Count, "time", "times"), span(f.Now.Sub(one.Last)), one.Err),
+			Cause:  "it is not in the fleet and gets no requests; the fleet is not affected",
+			Remedy: fmt.Sprintf("if it is yours, correct that; `relay health --ready` or `worker health --ready` on %s has its side. If not, close the gossip port to it", one.Host),
+			Page:   page("refusals"),
+		})
+	}
+	return found
+}
+
+func fineRefusals(f *Fleet) string {
+	return fmt.Sprintf("%s refused no process that wanted to be a member in the last ten minutes", f.Self.Relay)
+}
+
 // udp checks that gossip over UDP passes in both directions. Without it, members are kept
 // alive by TCP and through other members, and are lost when these have problems.
 func udp(f *Fleet) (found []api.Finding) {

@@ -33,6 +33,7 @@ var checks = []oneCheck{
 	{"service-names", serviceNames, fineServiceNames},
 	{"view-trusted", viewTrusted, fineTrusted},
 	{"unproven", unproven, fineUnproven},
+	{"refusals", refusals, fineRefusals},
 	{"coverage", coverage, fineCoverage},
 	{"certificates", certificates, fineCertificates},
 	{"clocks", clocks, fineClocks},
