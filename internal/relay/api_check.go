@@ -148,9 +148,13 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 			<-slots
 		})
 	}
+	taken := map[string]bool{}
+	for _, addr := range f.Addresses {
+		taken[addr] = true
+	}
 	for _, i := range rand.Perm(len(f.FailedWorkers))[:min(len(f.FailedWorkers), askedAtOnce)] {
 		one := &f.FailedWorkers[i]
-		if one.Member.GossipAddr == "" { // it was attached
+		if one.Member.GossipAddr == "" || taken[one.Member.GossipAddr] { // it was attached, or another has its address
 			continue
 		}
 		one.Asked = true
@@ -182,7 +186,7 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		offering[refused.Worker] = true
 	}
 	for _, m := range snapshot.Members() {
-		if m.Role == identity.RoleWorker && !offering[m.ID] {
+		if view.Settled() && m.Role == identity.RoleWorker && !offering[m.ID] {
 			f.Idle = append(f.Idle, m.ID)
 		}
 	}

@@ -2,12 +2,17 @@ package routing
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/strategy"
 )
 
@@ -86,4 +91,20 @@ func TestTheVersionAgreesWithACount(t *testing.T) {
 			t.Fatalf("of %q: %q, want %q", versions, got, want)
 		}
 	})
+}
+
+// Workers that stop together are noticed one after the other. Their offers are two lines, as their
+// failures are, and not a screen.
+func TestOffersThatAreGoneTogetherAreTwoLines(t *testing.T) {
+	log := &logtest.Log{}
+	r := &Router{lines: loglimit.New(slog.New(slog.NewTextHandler(log, nil)))}
+	for i := range 35 {
+		r.logOffers("echo", []*advertise.Endpoint{{Service: advertise.Service{Name: "echo", Address: "10.0.0.1:80"}, Worker: &advertise.Worker{NodeID: fmt.Sprintf("w%02d", i)}}}, nil)
+	}
+	r.lines.Stop()
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], `msg="offer is gone" service=echo worker=w00 addr=10.0.0.1:80`) ||
+		!strings.Contains(lines[1], `msg="offer is gone: several" count=34 subjects="echo/w01 echo/w02`) {
+		t.Errorf("%d lines:\n%s", len(lines), log)
+	}
 }
