@@ -216,13 +216,9 @@ func (f *clients) name(s *openStream, node *core.Node) error {
 		return nil
 	}
 	id := affinity.Relay{ID: node.GetId(), Place: affinity.Place{Datacenter: node.GetLocality().GetZone(), Region: node.GetLocality().GetRegion()}}
-	// go-control-plane keeps the node for as long as the stream is open: tens of kilobytes of
-	// which only the id is used.
-	proto.Reset(node)
 	if err := checkClient(id); err != nil {
 		return f.refuse(refusedNode, codes.InvalidArgument, "%v", err)
 	}
-	node.Id = id.ID
 	if s.of != nil {
 		if s.of.ID != id.ID {
 			return f.refuse(refusedNode, codes.InvalidArgument, "node id %q: the stream began as %q", id.ID, s.of.ID)

@@ -78,6 +78,16 @@ const (
 	// maxRequest bounds a request in bytes: the node of an Envoy lists its extensions, about
 	// 60 kB.
 	maxRequest = 1 << 20
+	// window bounds the bytes of one stream that wait to be read. gRPC takes no less, and without it
+	// raises the window of a client that sends quickly to 16 MiB for each stream.
+	window = 64 << 10
+	// maxHeader bounds the header fields of a stream in bytes, which stay as long as the stream; those of
+	// an Envoy have some hundred. gRPC's default is 16 MiB.
+	maxHeader = 8 << 10
+	// readBuffer is the buffer of each connection in bytes: most connections are silent, and requests short.
+	readBuffer = 4 << 10
+	// idleTime is how long a connection stays without a stream: Envoy opens one with the connection.
+	idleTime = 5 * time.Second
 	// maxStreams bounds the streams of one client. With ADS one is enough; otherwise Envoy
 	// opens one for each cluster.
 	maxStreams = 64

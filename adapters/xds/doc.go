@@ -50,7 +50,10 @@
 //     in ringway_xds_refused_total and logged. Refused responses (NACK) are counted, and the
 //     first in a row is logged; the other endpoints of the client stay as they are.
 //   - A client has at most 64 streams, of which each is read at 100 requests per second after the first
-//     1,000; one beyond waits. A certificate has at most 16 connections.
+//     1,000; one beyond waits. A certificate has at most 16 connections. A connection without a
+//     stream ends after 5 s.
+//   - Of a stream that is read slowly 64 KiB wait. Of a request only the fields that are used are
+//     decoded: all others, such as the metadata of a node, would multiply its bytes.
 //   - 256 streams may be open without a request. A new one then takes the place of the oldest
 //     of the address, or of the certificate, that has the most of them.
 //   - If the node has an Identity, a client needs the certificate of a relay of this cluster,

@@ -1,12 +1,15 @@
 package xds
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,11 +20,15 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/ringway/ringway/advertise"
@@ -54,6 +61,15 @@ func (h hostile) stream(read bool) (send func(*discovery.DiscoveryRequest) bool)
 		h.sent.Add(1)
 		return s.Send(r) == nil
 	}
+}
+
+func (c *cluster) dial(ctx context.Context) discovery.AggregatedDiscoveryServiceClient {
+	conn, err := grpc.NewClient("passthrough:///"+c.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		c.t.Error(err)
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return discovery.NewAggregatedDiscoveryServiceClient(conn)
 }
 
 func someNames(prefix string, n int) (names []string) {
@@ -123,19 +139,158 @@ var hostilities = map[string]func(h hostile, id string){
 	},
 }
 
+// heapNow returns the bytes in use, those of the clients included.
+func heapNow() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func TestARequestCostsNoMoreThanTheFieldsThatAreRead(t *testing.T) {
+	const costs = 64 << 10
+	for name, node := range map[string]*core.Node{
+		"extensions": {Id: "envoy-0", Extensions: slices.Repeat([]*core.Extension{{}}, maxRequest/4)},
+		"names":      nil,
+		"features":   {Id: "envoy-0", ClientFeatures: make([]string, maxRequest/4)},
+		"metadata":   {Id: "envoy-0", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("y", maxRequest/2))}}},
+	} {
+		r := &discovery.DiscoveryRequest{Node: node, ResourceNames: []string{"echo"}}
+		if node == nil {
+			r.ResourceNames = make([]string, maxRequest/4)
+		}
+		request, err := proto.Marshal(r)
+		if err != nil || len(request) > maxRequest {
+			t.Fatal(len(request), err)
+		}
+		var before, after runtime.MemStats
+		const times = 100 // of which some need new buffers
+		runtime.ReadMemStats(&before)
+		for range times {
+			if err := decode(request, r); (err == nil) != (node != nil) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if cost := (after.TotalAlloc - before.TotalAlloc) / times; cost > costs {
+			t.Errorf("%s: a request of %d KiB costs %d KiB, want %d at most", name, len(request)>>10, cost>>10, costs>>10)
+		}
+		if node != nil && (r.GetNode().GetId() != "envoy-0" || len(r.GetResourceNames()) != 1) {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
+
+func TestAStreamWithLargeHeaderFieldsIsRefused(t *testing.T) {
+	c := start(t, nil)
+	for size, want := range map[int]codes.Code{maxHeader / 2: codes.OK, 2 * maxHeader: codes.Internal} {
+		ctx, stop := context.WithCancel(grpcmetadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("y", size)))
+		defer stop()
+		s, err := c.dial(ctx).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
+		if err == nil {
+			_ = s.CloseSend()
+			if _, err = s.Recv(); err == io.EOF {
+				err = nil
+			}
+		}
+		if status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
+// raw opens a connection over which a test sends the frames of HTTP/2. It returns the settings of the server.
+func (c *cluster) raw() (*http2.Framer, *http2.SettingsFrame) {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", c.Addr())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitTime))
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		c.t.Fatal(err)
+	}
+	frames := http2.NewFramer(conn, conn)
+	if err := frames.WriteSettings(); err != nil {
+		c.t.Fatal(err)
+	}
+	f, err := frames.ReadFrame()
+	settings, ok := f.(*http2.SettingsFrame)
+	if err != nil || !ok {
+		c.t.Fatal(f, err)
+	}
+	return frames, settings
+}
+
+// A server of gRPC measures connections, to raise the windows of all of their streams, by a PING for the
+// first data.
+func TestTheServerRaisesTheWindowOfNoClient(t *testing.T) {
+	frames, settings := start(t, nil).raw()
+	if size, ok := settings.Value(http2.SettingInitialWindowSize); ok && size > window {
+		t.Errorf("the window of a stream has %d bytes, want %d at most", size, window)
+	}
+	var fields bytes.Buffer
+	encoder := hpack.NewEncoder(&fields)
+	for _, field := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "xds"}, {":path", discovery.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := [8]byte{1}
+	if err := errors.Join(frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields.Bytes(), EndHeaders: true}),
+		frames.WriteData(1, false, make([]byte, 5)), frames.WritePing(false, ours)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ping, ok := f.(*http2.PingFrame); ok {
+			if !ping.IsAck() || ping.Data != ours {
+				t.Errorf("the server measures the connection: %v", ping)
+			}
+			return
+		}
+	}
+}
+
+func TestAConnectionWithoutAStreamCostsLittleAndEnds(t *testing.T) {
+	const conns, costs = 500, 24 << 10
+	c := start(t, nil)
+	before := heapNow()
+	var frames *http2.Framer
+	for range conns {
+		frames, _ = c.raw()
+		if _, err := frames.ReadFrame(); err != nil { // the server has our settings
+			t.Fatal(err)
+		}
+	}
+	if cost := (heapNow() - before) / conns; cost > costs {
+		t.Errorf("a connection costs %d KiB, its client included, want %d at most", cost>>10, costs>>10)
+	}
+	for begun := time.Now(); ; {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			t.Fatalf("%v after %v, want the end of the connection to be announced", err, time.Since(begun))
+		}
+		if f.Header().Type == http2.FrameGoAway {
+			if took := time.Since(begun); took > 3*idleTime {
+				t.Errorf("a connection without a stream ended after %v", took)
+			}
+			return
+		}
+	}
+}
+
 func TestHostileClientsDelayNoOtherAndLeaveNothing(t *testing.T) {
 	const changes, mostHeap = 20, 96 << 20
 	c := start(t, nil)
 	w := c.worker(0, "echo")
 	good := c.envoy(&core.Node{Id: "envoy-0"}, insecure.NewCredentials(), "echo")
 	good.until("endpoints", func() bool { return len(endpointsOf(t, good.has["echo"])) == 1 })
-	heap := func() uint64 { // that of the clients included
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before, most := heap(), uint64(0)
+	before, most := heapNow(), uint64(0)
 	goroutines := runtime.NumGoroutine()
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -145,18 +300,17 @@ func TestHostileClientsDelayNoOtherAndLeaveNothing(t *testing.T) {
 	for name, act := range hostilities {
 		count := new(atomic.Int64)
 		sent[name] = count
-		h := hostile{ctx: ctx, sent: count, dial: func(ctx context.Context) discovery.AggregatedDiscoveryServiceClient {
-			conn, err := grpc.NewClient("passthrough:///"+c.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Error(err)
-			}
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
-			return discovery.NewAggregatedDiscoveryServiceClient(conn)
-		}}
+		h := hostile{ctx: ctx, sent: count, dial: c.dial}
 		id := "hostile-" + strings.ReplaceAll(name, " ", "-")
 		all.Go(func() {
 			for ctx.Err() == nil {
-				act(h, id)
+				one := h
+				var end func()
+				one.ctx, end = context.WithCancel(ctx)
+				act(one, id)
+				// Its connections stay for longer than the server keeps them; then their memory, which is
+				// not that of the server, is given back.
+				time.AfterFunc(2*idleTime, end)
 			}
 		})
 	}
@@ -170,7 +324,7 @@ func TestHostileClientsDelayNoOtherAndLeaveNothing(t *testing.T) {
 			return endpointsOf(t, good.has["echo"])["w0"].GetEndpoint().GetAddress().GetSocketAddress().GetPortValue() == uint32(1000+n)
 		})
 		slowest = max(slowest, time.Since(begun))
-		most = max(most, heap())
+		most = max(most, heapNow())
 	}
 	for name, n := range sent {
 		if t.Logf("%s: %d requests", name, n.Load()); n.Load() < 10 {

@@ -182,10 +182,11 @@ func (c *ControlPlane) Close() error {
 // server returns the gRPC server and the listener that it serves.
 func (c *ControlPlane) server(ctx context.Context) (*grpc.Server, net.Listener) {
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(5 * time.Second),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.StaticStreamWindowSize(window), grpc.MaxHeaderListSize(maxHeader), grpc.ReadBufferSize(readBuffer),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(idleTime), grpc.ForceServerCodecV2(newLean(c.cfg.MaxServices)),
 		grpc.StreamInterceptor(c.clients.intercept),
 		// A client whose host has vanished counts until its stream ends.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, MaxConnectionIdle: time.Minute}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 5 * time.Second, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	var listener net.Listener
