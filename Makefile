@@ -135,14 +135,15 @@ test-sims: ## the results of simulations, which make test has as well: .ci/run c
 	go test -timeout $(TIMEOUT) $$(go list ./sims/... | grep -E '$(unraced)')
 
 .PHONY: test-adapters
-test-adapters: ## the modules in adapters/, with the race detector; tests of allocations without
+test-adapters: ## the modules in adapters/, with the race detector; tests of allocations and memory without
 	@# Beside each other: their tests wait for gossip.
 	tests=(); for dir in $(adapters); do \
 		(cd $$dir && export GOWORK=off && go vet ./... && $(race) go test $(RACE) -timeout $(TIMEOUT) ./...) & tests+=($$!); \
 	done; \
 	failed=; for test in "$${tests[@]}"; do wait "$$test" || failed=yes; done; [[ -z $$failed ]]
-	@# The race detector allocates, so these tests are not built with it.
+	@# The race detector allocates and slows attackers down, so these tests run without it.
 	cd adapters/grpc && GOWORK=off go test -timeout $(TIMEOUT) -run Allocates .
+	cd adapters/xds && GOWORK=off go test -timeout $(TIMEOUT) -run 'Hostile|Costs|Window' .
 
 .PHONY: test-race
 test-race: ## the tests under the race detector, without fleets, processes, simulations and packages without goroutines
