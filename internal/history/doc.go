@@ -4,7 +4,8 @@
 // # Promise
 //
 // A test appends entries, as JSON lines if the history is kept. Judge finds each violation of the
-// rules and names its line. The rules do not depend on what a test does to its fleet.
+// rules and names its line; Expect fails a test with them. The rules do not depend on what a test does
+// to its fleet.
 //
 // # Picture
 //

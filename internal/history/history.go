@@ -22,7 +22,7 @@ const (
 	// Share is how many connections a worker (Endpoint) has at At: Count, while the plan changes from
 	// Old to New of them.
 	Share = "share"
-	// Key is the fingerprint of the shared key that a relay (Client) uses from At on.
+	// Key is the fingerprint of the shared key that a relay (Client) uses from At on; empty: none.
 	Key = "key"
 )
 

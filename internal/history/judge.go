@@ -2,9 +2,13 @@ package history
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"testing"
 	"time"
 )
 
@@ -32,6 +36,27 @@ func (h *History) Judge(limits Limits) (violations []string) {
 	j.shares()
 	j.keys()
 	return j.found
+}
+
+// Expect fails a test for each violation of the rules, the first few in full, and then writes the
+// history next to the other artifacts of the test.
+func (h *History) Expect(t testing.TB, limits Limits) {
+	t.Helper()
+	violations := h.Judge(limits)
+	if len(violations) == 0 {
+		return
+	}
+	for _, v := range violations[:min(5, len(violations))] {
+		t.Error(v)
+	}
+	file, err := os.Create(filepath.Join(t.ArtifactDir(), "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.Write(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Errorf("%d violations, in %s", len(violations), file.Name())
 }
 
 // judge applies the rules. lines are the indexes of the entries in the order of their times.
@@ -132,7 +157,8 @@ func (j *judge) shares() {
 	})
 }
 
-// keys: relays that use different keys agree again within the limit, and at the end.
+// keys: relays that use different keys agree again within the limit, and at the end. One that uses no
+// key, because it has just started or does not run, agrees with all.
 func (j *judge) keys() {
 	uses := map[string]string{}
 	var forked time.Time
@@ -149,7 +175,9 @@ func (j *judge) keys() {
 	}
 	j.each(Key, func(line int, e Entry) {
 		last = line
-		uses[e.Client] = e.Key
+		if uses[e.Client] = e.Key; e.Key == "" {
+			delete(uses, e.Client)
+		}
 		switch differs := differ(); {
 		case differs && forked.IsZero():
 			forked = e.At

@@ -18,6 +18,8 @@ func good() []Entry {
 		{Kind: Key, Client: "r1", Key: "a", At: at(0)},
 		{Kind: Key, Client: "r2", Key: "b", At: at(1)},
 		{Kind: Key, Client: "r2", Key: "a", At: at(5)},
+		{Kind: Key, Client: "r3", Key: "c", At: at(6)},
+		{Kind: Key, Client: "r3", At: at(7)},
 		{Kind: Request, ID: "1", Client: "c1", Service: "echo", Endpoint: "w1", At: at(2), Until: at(4), Status: 200, Echo: "1", Once: true},
 		{Kind: Executed, ID: "1", Endpoint: "w1", At: at(2), Until: at(4)},
 		{Kind: Executed, ID: "2", Endpoint: "w1", At: at(4), Until: at(5)},

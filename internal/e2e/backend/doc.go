@@ -3,7 +3,7 @@
 //
 // Promise: a request that carries an X-Request-Id is in the journal before it is answered,
 // and stays there when the process is killed, so that a test can count how often each
-// request was executed.
+// request was executed. The answer has the same method and id as Seen-Request.
 //
 //	/              the name                  /events?key=K  two events; K is between them
 //	/echo          the body, and trailers    /websocket     echoes messages

@@ -5,15 +5,18 @@ package netns
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/history"
 	"github.com/ringway/ringway/internal/procs"
 )
 
@@ -30,7 +33,9 @@ const (
 type fleet struct {
 	*network
 	*procs.Fleet
-	of map[string]*host // by the id of the member
+	of   map[string]*host // by the id of the member
+	dir  string           // of the journals
+	sent atomic.Int64     // requests
 }
 
 type member = procs.Member
@@ -45,7 +50,7 @@ func startFleet(t *testing.T, relays, workers int) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{network: newNetwork(t), of: map[string]*host{}}
+	f := &fleet{network: newNetwork(t), of: map[string]*host{}, dir: dir}
 	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: "netns", Environment: "test", Binaries: binaries, Addr: func(id, use string) string {
 		if use == "admin" {
 			return "unix:" + filepath.Join(dir, id)
@@ -68,11 +73,33 @@ func startFleet(t *testing.T, relays, workers int) *fleet {
 	for _, w := range f.Workers {
 		under := f.of[w.ID].enter()
 		procs.Start(t, procs.Config{Name: w.ID + "-backend", Binary: "backend", Dir: binaries, Under: under,
-			Args: []string{"-addr", "127.0.0.1:8080", "-name", w.ID, "-journal", filepath.Join(dir, w.ID+".journal")}})
+			Args: []string{"-addr", "127.0.0.1:8080", "-name", w.ID, "-journal", f.journal(w)}})
 		f.Start(w, procs.Config{Under: under, Args: []string{"--service", echo + "=127.0.0.1:8080;check=tcp;interval=200ms"}})
 	}
 	f.becomesWhole(procs.Patience)
 	return f
+}
+
+func (f *fleet) journal(w *member) string { return filepath.Join(f.dir, w.ID+".journal") }
+
+// key returns the fingerprint of the shared key that a relay uses, empty if it uses none.
+func (f *fleet) key(r *member) string {
+	var got struct{ Fingerprint, Source string }
+	if f.Get(r, "/api/v1/shared-key", &got); got.Source == "" {
+		return ""
+	}
+	return got.Fingerprint
+}
+
+// forked reports whether relays use different keys.
+func (f *fleet) forked() bool {
+	uses := map[string]bool{}
+	for _, r := range f.Relays {
+		if key := f.key(r); key != "" {
+			uses[key] = true
+		}
+	}
+	return len(uses) > 1
 }
 
 // peer is what a relay knows of a worker that it connects to.
@@ -99,7 +126,8 @@ func (f *fleet) degraded(m *member) bool {
 	return got.Degraded
 }
 
-// becomesWhole waits until the fleet is whole and reports what is missing if it is not.
+// becomesWhole waits until the fleet is whole, and its relays use one key, and reports what is missing if
+// it does not become so.
 func (f *fleet) becomesWhole(bound time.Duration) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), bound)
@@ -107,6 +135,14 @@ func (f *fleet) becomesWhole(bound time.Duration) {
 	began := time.Now()
 	f.Await(ctx, func() error { return f.Whole(echo) })
 	f.t.Logf("whole after %v", time.Since(began).Round(time.Millisecond))
+	for f.forked() && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond) // between two checks of the state
+	}
+	h := &history.History{}
+	for _, r := range f.Relays {
+		h.Add(history.Entry{Kind: history.Key, Client: r.ID, Key: f.key(r), At: time.Now()})
+	}
+	h.Expect(f.t, history.Limits{})
 }
 
 func (f *fleet) hostsOf(members ...*member) (hosts []*host) {
@@ -116,7 +152,8 @@ func (f *fleet) hostsOf(members ...*member) (hosts []*host) {
 	return hosts
 }
 
-// load is clients that send one GET after the other, over connections that they keep.
+// load is clients that send one request after the other, over connections that they keep. One of the
+// clients of each relay sends POSTs, the others GETs.
 type load struct {
 	finished atomic.Int64
 	stopping chan struct{}
@@ -126,14 +163,13 @@ type load struct {
 	results []result
 }
 
-// result is one GET.
+// result is one request: Client is the relay through which it went, Endpoint the worker that answered.
 type result struct {
-	began   time.Time
-	took    time.Duration
-	by      string // the worker that answered
-	through string
-	err     error
+	history.Entry
+	err error
 }
+
+func (r result) took() time.Duration { return r.Until.Sub(r.At) }
 
 // startLoad sends to these relays until stop, or the end of the test.
 func (f *fleet) startLoad(t *testing.T, relays ...*member) *load {
@@ -142,7 +178,11 @@ func (f *fleet) startLoad(t *testing.T, relays ...*member) *load {
 	client := &http.Client{Transport: transport, Timeout: procs.Patience}
 	l := &load{stopping: make(chan struct{})}
 	for _, r := range relays {
-		for range loadClients {
+		for c := range loadClients {
+			method := http.MethodGet
+			if c == 0 {
+				method = http.MethodPost
+			}
 			l.clients.Go(func() {
 				for {
 					select {
@@ -150,7 +190,7 @@ func (f *fleet) startLoad(t *testing.T, relays ...*member) *load {
 						return
 					default:
 					}
-					got := l.one(client, r)
+					got := f.one(client, r, method)
 					l.mu.Lock()
 					l.results = append(l.results, got)
 					l.mu.Unlock()
@@ -163,19 +203,28 @@ func (f *fleet) startLoad(t *testing.T, relays ...*member) *load {
 	return l
 }
 
-func (l *load) one(client *http.Client, r *member) (got result) {
-	got = result{began: time.Now(), through: r.ID}
-	defer func() { got.took = time.Since(got.began) }()
+func (f *fleet) one(client *http.Client, r *member, method string) (got result) {
+	id := fmt.Sprint(r.ID, "-", f.sent.Add(1))
+	got = result{Entry: history.Entry{Kind: history.Request, ID: method + " " + id, Client: r.ID, Service: echo, Once: method == http.MethodPost, At: time.Now()}}
+	defer func() { got.Until = time.Now() }()
 	// A moment, so that requests are in flight when something happens.
-	req, err := http.NewRequest(http.MethodGet, "http://"+r.Ingress+"/delay?ms=20", nil)
+	req, err := http.NewRequest(method, "http://"+r.Ingress+"/delay?ms=20", nil)
 	if err != nil {
 		got.err = err
 		return got
 	}
 	req.Header.Set("Ringway-Service", echo)
-	status, body, err := procs.Ask(client, req)
-	if got.by = string(body); status != http.StatusOK {
-		got.err = fmt.Errorf("%d %.500s %w", status, body, err)
+	req.Header.Set("X-Request-Id", id)
+	resp, err := client.Do(req)
+	if err != nil {
+		got.err = err
+		return got
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	body, err := io.ReadAll(resp.Body)
+	got.Status, got.Echo, got.Endpoint = resp.StatusCode, resp.Header.Get("Seen-Request"), resp.Header.Get("Worker")
+	if err != nil || got.Status != http.StatusOK {
+		got.err = fmt.Errorf("%d %.500s %w", got.Status, body, err)
 	}
 	return got
 }
@@ -191,7 +240,7 @@ func (l *load) more(t *testing.T, n int64) {
 func (l *load) answered(by string, after time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.results, func(r result) bool { return r.by == by && r.err == nil && r.began.After(after) })
+	return slices.ContainsFunc(l.results, func(r result) bool { return r.Endpoint == by && r.err == nil && r.At.After(after) })
 }
 
 // stop ends the load and returns what became of its requests.
@@ -207,29 +256,69 @@ func (l *load) stop() []result {
 	return l.results
 }
 
-// wellServed expects that no GET failed or took longer than an attempt and a normal answer.
-func wellServed(t *testing.T, results []result) {
+// wellServed expects that no GET failed or took longer than an attempt and a normal answer, and what judge
+// expects. A POST waits for its worker, and fails if that is lost.
+func (f *fleet) wellServed(t *testing.T, results []result, outages ...history.Entry) {
 	t.Helper()
-	failures, late, slow := 0, 0, 0
+	gets, failures, late, slow, lost := 0, 0, 0, 0, 0
 	var slowest time.Duration
 	for _, r := range results {
-		slowest = max(slowest, r.took)
-		if r.took > spare {
+		if r.Once {
+			if r.err != nil {
+				lost++
+			}
+			continue
+		}
+		gets++
+		slowest = max(slowest, r.took())
+		if r.took() > spare {
 			slow++
 		}
 		if r.err != nil {
 			if failures++; failures <= 5 {
-				t.Errorf("failed after %v, through %s: %v", r.took, r.through, r.err)
+				t.Errorf("%s failed after %v, through %s: %v", r.ID, r.took(), r.Client, r.err)
 			}
 		}
-		if r.took > attempt+spare {
+		if r.took() > attempt+spare {
 			if late++; late <= 5 {
-				t.Errorf("took %v, through %s: an attempt may take %v", r.took, r.through, attempt)
+				t.Errorf("%s took %v, through %s: an attempt may take %v", r.ID, r.took(), r.Client, attempt)
 			}
 		}
 	}
-	t.Logf("%d GETs: %d took longer than %v, the slowest %v", len(results), slow, spare, slowest.Round(time.Millisecond))
+	t.Logf("%d GETs: %d took longer than %v, the slowest %v; %d POSTs: %d failed", gets, slow, spare, slowest.Round(time.Millisecond), len(results)-gets, lost)
 	if failures+late > 0 {
-		t.Errorf("of %d GETs %d failed and %d took longer than %v", len(results), failures, late, attempt+spare)
+		t.Errorf("of %d GETs %d failed and %d took longer than %v", gets, failures, late, attempt+spare)
 	}
+	f.judge(t, results, outages...)
+}
+
+// judge judges requests by the journals of the services: a POST is executed at most once, what was
+// answered was executed, each answer is that to its request, and none comes from a worker that is out.
+func (f *fleet) judge(t *testing.T, results []result, outages ...history.Entry) {
+	t.Helper()
+	h := &history.History{}
+	h.Add(outages...)
+	for _, w := range f.Workers {
+		journal, err := os.ReadFile(f.journal(w))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(journal)) {
+			h.Add(history.Entry{Kind: history.Executed, ID: strings.TrimSuffix(line, "\n"), Endpoint: w.ID})
+		}
+	}
+	for _, r := range results {
+		h.Add(r.Entry)
+	}
+	h.Expect(t, history.Limits{})
+}
+
+// out are the outages of workers that a network kept from all relays of a load, from a time until it
+// healed. The request that has just begun then waits until it has.
+func out(workers []*member, from, healed time.Time) (outages []history.Entry) {
+	for _, w := range workers {
+		outages = append(outages, history.Entry{Kind: history.Down, Endpoint: w.ID, At: from},
+			history.Entry{Kind: history.Up, Endpoint: w.ID, At: healed.Add(-attempt - spare)})
+	}
+	return outages
 }
