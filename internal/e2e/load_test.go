@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,9 +177,10 @@ func noneFailed(t *testing.T, results []result) {
 	t.Logf("%d requests, %d failed", len(results), len(bad))
 }
 
-// noPostTwice judges the history of a load: a POST is executed at most once, what was answered was
-// executed, and no worker gets a request that began leftFor after its exit.
-func (f *fleet) noPostTwice(t *testing.T, results []result) {
+// judge judges the history of a load: a POST is executed at most once, what was answered was
+// executed, each answer is that to its request, and no worker gets a request that began leftFor after
+// its exit.
+func (f *fleet) judge(t *testing.T, results []result) {
 	t.Helper()
 	h := &history.History{}
 	h.Add(f.outages...)
@@ -189,7 +189,7 @@ func (f *fleet) noPostTwice(t *testing.T, results []result) {
 	for _, r := range results {
 		id := r.method + " " + r.id
 		h.Add(history.Entry{Kind: history.Request, ID: id, Client: r.addr, Service: r.service, Endpoint: r.header.Get("Worker"),
-			At: r.began, Until: r.began.Add(r.took), Status: r.status, Once: r.method == http.MethodPost})
+			At: r.began, Until: r.began.Add(r.took), Status: r.status, Echo: r.header.Get("Seen-Request"), Once: r.method == http.MethodPost})
 		n := executed[id]
 		if n > 1 && r.method != http.MethodPost {
 			repeated++
@@ -198,25 +198,6 @@ func (f *fleet) noPostTwice(t *testing.T, results []result) {
 			h.Add(history.Entry{Kind: history.Executed, ID: id})
 		}
 	}
-	violations := h.Judge(history.Limits{Down: leftFor})
-	for _, v := range violations[:min(5, len(violations))] {
-		t.Error(v)
-	}
-	if len(violations) > 0 {
-		t.Errorf("%d violations, in %s", len(violations), keepHistory(t, h))
-	}
+	h.Expect(t, history.Limits{Down: leftFor})
 	t.Logf("%d GETs were repeated", repeated)
-}
-
-// keepHistory writes a history next to the other artifacts of the test.
-func keepHistory(t *testing.T, h *history.History) string {
-	t.Helper()
-	file, err := os.Create(filepath.Join(t.ArtifactDir(), "history.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(h.Write(file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return file.Name()
 }

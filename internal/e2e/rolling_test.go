@@ -134,7 +134,7 @@ func (c rolling) run(t *testing.T) {
 		l.more(t, 50)
 		results := l.stop()
 		noneFailed(t, results)
-		f.noPostTwice(t, results)
+		f.judge(t, results)
 	}
 	t.Logf("%d restarts", restarts)
 	close(stop)

@@ -150,7 +150,7 @@ func TestAFleetOfTwoReleasesLosesNoRequest(t *testing.T) {
 	l.more(t, 20)
 	results := l.stop()
 	noneFailed(t, results)
-	f.noPostTwice(t, results)
+	f.judge(t, results)
 }
 
 // restartAs is restart with the binaries of another release.
