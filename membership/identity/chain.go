@@ -135,6 +135,8 @@ type Info struct {
 	Authority bool `json:"authority"`
 	// Claims is nil if the certificate has no valid claims.
 	Claims *Claims `json:"claims,omitempty"`
+	// Template is the SourceConfig.Template that Claims were read by; empty for names ringway://….
+	Template string `json:"template,omitempty"`
 	// Problem is why Claims is nil; empty for an authority.
 	Problem string `json:"problem,omitempty"`
 	// Key is the kind of key, for example "ECDSA P-256".
@@ -173,6 +175,9 @@ func describe(cert *x509.Certificate, now time.Time, t *template) Info {
 		info.Validity = Expired
 	case now.Before(cert.NotBefore):
 		info.Validity = NotYetValid
+	}
+	if t != nil {
+		info.Template = t.text
 	}
 	claims, err := t.claims(cert)
 	switch {

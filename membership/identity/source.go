@@ -153,9 +153,6 @@ func (s *Source) FromCertificate(cert *x509.Certificate) (Claims, error) {
 	return s.template.claims(cert)
 }
 
-// NamesServices reports whether certificates can name services. With a template none does.
-func (s *Source) NamesServices() bool { return s.template == nil }
-
 // Info describes the certificate in use.
 func (s *Source) Info() Info { return describe(s.current.Load().pair.Leaf, s.cfg.Now(), s.template) }
 
