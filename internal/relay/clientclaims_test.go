@@ -119,6 +119,9 @@ func TestACertificateOfTheFleetThatIsNoClientsSendsNoRequest(t *testing.T) {
 	r.await(t, "the refusal in the metrics", func() bool {
 		return r.metric(t, `ringway_relay_ingress_refused_total{reason="not_a_client"}`) == "1"
 	})
+	r.await(t, "the refusal in the log", func() bool {
+		return strings.Contains(r.log.String(), `level=WARN msg="client refused: its certificate is not that of a client of this fleet: issue one with the role client" client=127.0.0.1 err=`)
+	})
 }
 
 // issuer is an authority of members that is not Ringway's own, with the kind of names it writes.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -92,7 +93,12 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {
-				conns.refusedClients.WithLabelValues(refusal(err)).Inc()
+				reason := refusal(err)
+				conns.refusedClients.WithLabelValues(reason).Inc()
+				if message := certificateRefusals[reason]; message != "" {
+					host := addrOf(nc.RemoteAddr()).String()
+					r.refusedClients.Gather(slog.LevelWarn, message, host, "client", host, "err", err)
+				}
 			}
 			return out, err
 		},
@@ -207,6 +213,16 @@ const (
 // request.
 func refusals() []string {
 	return append(clienttls.Reasons(), refusedMissing, refusedMalformed, refusedShare, refusedPace)
+}
+
+// certificateRefusals are the lines of the log about clients whose certificate is refused, by
+// reason: such a client is mistaken, and not a port scan.
+var certificateRefusals = map[string]string{
+	clienttls.ReasonAuthority:   "client refused: no authority of --ingress-client-ca issued its certificate",
+	clienttls.ReasonExpired:     "client refused: its certificate is not valid now: renew it, or correct a clock",
+	clienttls.ReasonUnnamed:     "client refused: its certificate names no client: issue it with a name",
+	clienttls.ReasonNotClient:   "client refused: its certificate is not that of a client of this fleet: issue one with the role client",
+	clienttls.ReasonCertificate: "client refused: its certificate has a fault",
 }
 
 func refusal(err error) string {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringway/ringway/internal/assembly"
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/presence"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -45,11 +46,12 @@ type Relay struct {
 	ingress, peer, admin *listener
 	// sockets are the addresses of the ingress: they open when the relay is ready for the first
 	// time, and so does tcp. clients bounds the connections on all of them.
-	sockets      ingressSockets
-	tcp          tcpListeners
-	clients      *clients
-	certificates *clienttls.Certificates // of the ingress; nil: no address has TLS
-	handshakes   *handshake.Pace         // of clients, at the ingress
+	sockets        ingressSockets
+	tcp            tcpListeners
+	clients        *clients
+	certificates   *clienttls.Certificates // of the ingress; nil: no address has TLS
+	handshakes     *handshake.Pace         // of clients, at the ingress
+	refusedClients *loglimit.Limiter       // lines about their certificates
 
 	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
@@ -90,7 +92,7 @@ type listener struct {
 // New validates the configuration and binds every address. It starts nothing; if it fails,
 // nothing stays bound.
 func New(cfg Config) (_ *Relay, err error) {
-	r := &Relay{checking: make(chan struct{}, 1), comparing: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry), handshakes: handshake.NewPace()}
+	r := &Relay{checking: make(chan struct{}, 1), comparing: make(chan struct{}, 1), surveying: make(chan struct{}, surveysAtOnce), surveyor: newSurveyor(cfg.Registry), handshakes: handshake.NewPace(), refusedClients: loglimit.New(cfg.Logger)}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -239,6 +241,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return errors.Join(err, r.Close())
 	}
 	defer r.endRecords() // last, because the listeners record until they are closed
+	defer r.refusedClients.Stop()
 	// The servers outlive ctx until stop has run.
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()

@@ -22,16 +22,16 @@ const (
 	reasonTimeout     = "timeout"           // the connection was closed meanwhile
 	reasonClearText   = "clear_text"        // HTTP without TLS
 	reasonNone        = "no_certificate"    // a client certificate is required
-	reasonAuthority   = "unknown_authority" // of the client certificate
-	reasonExpired     = "expired"           // the client certificate, or it is not valid yet
-	reasonUnnamed     = "unnamed"           // the client certificate has no name that can be used
-	reasonNotClient   = "not_a_client"      // a certificate of the fleet that is none of a client here
-	reasonCertificate = "certificate"       // the client certificate has another fault
+	ReasonAuthority   = "unknown_authority" // of the client certificate
+	ReasonExpired     = "expired"           // the client certificate, or it is not valid yet
+	ReasonUnnamed     = "unnamed"           // the client certificate has no name that can be used
+	ReasonNotClient   = "not_a_client"      // a certificate of the fleet that is none of a client here
+	ReasonCertificate = "certificate"       // the client certificate has another fault
 )
 
 // Reasons lists the reasons for which a handshake fails, for metrics.
 func Reasons() []string {
-	return []string{reasonHandshake, reasonClosed, reasonTimeout, reasonClearText, reasonNone, reasonAuthority, reasonExpired, reasonUnnamed, reasonNotClient, reasonCertificate}
+	return []string{reasonHandshake, reasonClosed, reasonTimeout, reasonClearText, reasonNone, ReasonAuthority, ReasonExpired, ReasonUnnamed, ReasonNotClient, ReasonCertificate}
 }
 
 // Reason returns why a handshake failed.
@@ -45,17 +45,17 @@ func Reason(err error) string {
 	)
 	switch {
 	case errors.Is(err, errUnnamed):
-		return reasonUnnamed
+		return ReasonUnnamed
 	case errors.As(err, &claims):
-		return reasonNotClient
+		return ReasonNotClient
 	case errors.As(err, &verify):
 		switch {
 		case errors.As(verify.Err, &unknown):
-			return reasonAuthority
+			return ReasonAuthority
 		case errors.As(verify.Err, &invalid) && invalid.Reason == x509.Expired:
-			return reasonExpired
+			return ReasonExpired
 		}
-		return reasonCertificate
+		return ReasonCertificate
 	case errors.As(err, &clear):
 		if isHTTP(clear.RecordHeader) {
 			return reasonClearText
