@@ -182,7 +182,9 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	}
 	everywhere(numbers(60, services+20))
 	load.more(t, 50)
-	noneFailed(t, load.stop())
+	results := load.stop()
+	noneFailed(t, results)
+	f.judge(t, results)
 
 	f.api(w.Admin, "/api/v1/services", &after)
 	for _, s := range after.Services {

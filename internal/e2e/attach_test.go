@@ -188,7 +188,9 @@ func TestAnAttachedWorkerThatStopsFailsNoRequest(t *testing.T) {
 	}
 	await(t, "w1 is gone", func() bool { return f.sees("w1", false) })
 	l.more(t, 100)
-	noneFailed(t, l.stop())
+	results := l.stop()
+	noneFailed(t, results)
+	f.judge(t, results)
 	for _, r := range f.relays {
 		if memberFailed(r, "w1") {
 			t.Errorf("%s says that w1 failed", r.ID)

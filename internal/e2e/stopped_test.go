@@ -39,6 +39,7 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 			l.more(t, 100)
 			results := l.stop()
 			noneFailed(t, results)
+			f.judge(t, results)
 			var slowest time.Duration
 			for _, r := range results {
 				slowest = max(slowest, r.took)

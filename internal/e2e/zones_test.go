@@ -70,6 +70,7 @@ func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
 				t.Errorf("failed %v after they died: %v", r.began.Sub(dead), r)
 			}
 			t.Logf("%d requests, %d POSTs in flight were lost, the slowest took %v", len(results), lost, slowest)
+			f.judge(t, results)
 		})
 	}
 }
