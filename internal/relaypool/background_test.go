@@ -56,3 +56,33 @@ func TestFailuresOnAConnectionThatIsGivenUpDoNotCancelTheNextOne(t *testing.T) {
 	r.finish(next)
 	want(t, "role", r.peer("r1").Role, Primary)
 }
+
+func TestAnEvictionBeginsWithTheFailureThatIsReportedLast(t *testing.T) {
+	r := newRig(t, config()).update(relays(2))
+	var tickets []ticket
+	for range 4 {
+		tickets = append(tickets, r.request(Request{Exclude: []string{"r2"}}))
+	}
+	r.now = r.now.Add(time.Minute) // without a step: nothing was due
+	for _, tk := range tickets {
+		r.Report(tk, selection.Failure, 0, r.now)
+	}
+	want(t, "health", r.peer("r1").Health, Out)
+	if until := r.peer("r1").OutUntil; !until.After(r.now) {
+		t.Errorf("evicted until %v before the failure", r.now.Sub(until))
+	}
+}
+
+func TestARequestThatWaitedForAConnectionWhichWasNeverOpenedCountsForNoPeer(t *testing.T) {
+	r := newRig(t, config())
+	r.hold = true
+	r.update(relays(1))
+	tk, err := r.Acquire(Request{}, r.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.OpenFailed(tk.Link, errRefused, r.now)
+	r.Report(tk, selection.Failure, 0, r.now)
+	r.Release(tk, r.now)
+	want(t, "failures in a row", r.peer("r1").Consecutive, 0)
+}

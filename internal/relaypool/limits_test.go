@@ -193,3 +193,27 @@ func TestADialThatFailsForARequestCountsAgainstThePeer(t *testing.T) {
 	}
 	want(t, "evicted", r.told(Evicted), []string{"evicted " + id + " consecutive_failures primary"})
 }
+
+func TestAnExtraConnectionIsIdleFromTheEndOfItsLastRequest(t *testing.T) {
+	cfg := config()
+	cfg.Streams = 1
+	r := newRig(t, cfg).update(relays(1))
+	tickets, err := r.take(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(time.Minute) // without a step: nothing was due
+	r.Release(tickets[1], r.now)
+	r.wait(cfg.IdleTimeout - time.Second)
+	want(t, "connections before the idle time is over", r.status().Connections.Primary, 2)
+	r.wait(time.Second)
+	want(t, "connections after it", r.status().Connections.Primary, 1)
+}
+
+// A step costs more than a request.
+func TestARequestOverTheOnlyConnectionOfAPeerAsksForNoStep(t *testing.T) {
+	r := newRig(t, config()).update(relays(1))
+	tk := r.request(Request{})
+	r.Release(tk, r.now)
+	want(t, "a step is due", r.pending(), false)
+}
