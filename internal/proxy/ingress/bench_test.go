@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
@@ -42,35 +43,22 @@ func quickEndpoint(tb testing.TB) string {
 // allocating.
 func repeating(tb testing.TB, answers ...[]byte) string {
 	tb.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
+	ln := procs.Listen(tb)
+	procs.Accept(tb, ln, func(conn net.Conn) {
+		r := bufio.NewReader(conn)
+		for n := 0; ; n++ {
+			for blank := false; !blank; {
+				line, err := r.ReadSlice('\n')
+				if err != nil {
+					return
+				}
+				blank = len(line) == 2
+			}
+			if _, err := conn.Write(answers[n%len(answers)]); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				r := bufio.NewReader(conn)
-				for n := 0; ; n++ {
-					for blank := false; !blank; {
-						line, err := r.ReadSlice('\n')
-						if err != nil {
-							return
-						}
-						blank = len(line) == 2
-					}
-					if _, err := conn.Write(answers[n%len(answers)]); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
+	})
 	return ln.Addr().String()
 }
 

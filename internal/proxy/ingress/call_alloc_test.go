@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -94,19 +95,10 @@ func (m *message) on(stream uint32) []byte {
 // answeringCalls is an endpoint of gRPC that allocates nothing for a call.
 func answeringCalls(tb testing.TB) string {
 	tb.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = ln.Close() })
+	ln := procs.Listen(tb)
 	answers := messages(tb, []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}},
 		[]hpack.HeaderField{{Name: "grpc-status", Value: "0"}, {Name: "grpc-message", Value: "fine"}})
-	go func() {
-		nc, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer nc.Close()
+	procs.Accept(tb, ln, func(nc net.Conn) {
 		f := &frames{nc: nc}
 		_, _ = io.ReadFull(nc, make([]byte, len(http2.ClientPreface)))
 		_, _ = nc.Write([]byte{0, 0, 0, byte(http2.FrameSettings), 0, 0, 0, 0, 0})
@@ -120,7 +112,7 @@ func answeringCalls(tb testing.TB) string {
 				calls++
 			}
 		}
-	}()
+	})
 	return ln.Addr().String()
 }
 

@@ -208,23 +208,8 @@ func (u upgraded) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // A session may be open for days: until its end it would be the only probe.
 func TestASessionThatStaysOpenDoesNotKeepACircuitOpen(t *testing.T) {
 	t.Parallel()
-	backend, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for conn, err := backend.Accept(); err == nil; conn, err = backend.Accept() {
-			serving.Go(func() {
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = backend.Close()
-		serving.Wait()
-	})
+	backend := procs.Listen(t)
+	procs.Accept(t, backend, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	h := guardedHandler(t, backend.Addr(), time.Minute)
 	service := h.cfg.Services.(only).service
 	pool, err := upstream.NewPool(upstream.Config{Address: backend.Addr().String(), Protocol: advertise.TCP})

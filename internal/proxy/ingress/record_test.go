@@ -26,6 +26,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/circuit"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -99,21 +100,7 @@ func recording(t *testing.T, change func(*ingress.Config), workers ...upstream.C
 // served serves a handler as a relay does.
 func served(t testing.TB, h http.Handler) string {
 	t.Helper()
-	server := downstream.New(downstream.Config{Handler: h, Logger: slog.New(slog.DiscardHandler)})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(ln)
-	}()
-	t.Cleanup(func() {
-		_ = server.Close()
-		<-done
-	})
-	return ln.Addr().String()
+	return procs.Serve(t, downstream.New(downstream.Config{Handler: h, Logger: slog.New(slog.DiscardHandler)}))
 }
 
 // next is the next record. What changes from run to run is checked and removed.
@@ -215,7 +202,7 @@ func worker(t *testing.T, h http.HandlerFunc) upstream.Config {
 	return upstream.Config{Address: endpoint(t, h)}
 }
 
-func refusing(t *testing.T) upstream.Config { return upstream.Config{Address: closed(t)} }
+func refusing(t *testing.T) upstream.Config { return upstream.Config{Address: procs.Refusing(t)} }
 
 // facts are the fields of a record; those that are nil are not there.
 type facts map[string]any

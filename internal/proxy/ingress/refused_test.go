@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -25,31 +25,14 @@ import (
 // arrived, and then answers each with its body.
 func refusingStreams(t *testing.T, n int64) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var left atomic.Int64
 	left.Store(n)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { refuse(nc, &left) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = ln.Close()
-		serving.Wait()
-	})
+	ln := procs.Listen(t)
+	procs.Accept(t, ln, func(nc net.Conn) { refuse(nc, &left) })
 	return ln.Addr().String()
 }
 
 func refuse(nc net.Conn, left *atomic.Int64) {
-	defer nc.Close()
 	if _, err := io.ReadFull(nc, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -352,7 +353,7 @@ func TestOfTwoServicesOnlyTheOneWithACookieHasOne(t *testing.T) {
 }
 
 func TestADecisionByASessionCookieIsExplained(t *testing.T) {
-	log := &text{}
+	log := &logtest.Log{}
 	x := sticky(t, key("k"), answers, func(c *ingress.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})

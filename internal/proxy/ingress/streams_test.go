@@ -2,7 +2,6 @@ package ingress_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -34,14 +34,14 @@ type front struct {
 	addr    string
 	handler *ingress.Handler
 	epoch   time.Time
-	log     *text
+	log     *logtest.Log
 }
 
 func newFront(t *testing.T, workers int, behind http.Handler) *front {
 	t.Helper()
 	backend := httptest.NewServer(behind)
 	t.Cleanup(backend.Close)
-	f := &front{t: t, epoch: time.Now(), log: &text{}}
+	f := &front{t: t, epoch: time.Now(), log: &logtest.Log{}}
 	var err error
 	if f.Service, err = routing.NewService("echo", selection.DefaultConfig()); err != nil {
 		t.Fatal(err)
@@ -124,23 +124,6 @@ func (f *front) get(path, key string) *http.Response {
 	}
 	f.t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
-}
-
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // The relay learns from the head of an answer; the request stays in flight until the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relay/tracing"
@@ -101,22 +101,6 @@ func endpoint(t *testing.T, h http.Handler) string {
 	return server.Listener.Addr().String()
 }
 
-// closed is an address without a listener.
-func closed(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn.LocalAddr().String()
-}
-
 func ask(h http.Handler, service string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", "/", http.NoBody)
 	r.Header.Set(wire.ServiceHeader, service)
@@ -149,7 +133,7 @@ const (
 
 func TestARequestIsASpanOfItsCallersTraceAndEachAttemptOneBelowIt(t *testing.T) {
 	var seen headers
-	h := tracedTo(t, 0, closed(t), endpoint(t, &seen))
+	h := tracedTo(t, 0, procs.Refusing(t), endpoint(t, &seen))
 	if w := ask(h, "echo", "traceparent: "+callers, "tracestate: a=1,b=2", "baggage: who=me"); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
@@ -250,12 +234,12 @@ func TestHowARequestEndedIsInItsSpan(t *testing.T) {
 		failed        bool
 		spans         int
 	}{
-		{"no listener", "echo", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "upstream_failed", "http.response.status_code": "502", "ringway.attempts": "1"}, true, 2},
+		{"no listener", "echo", procs.Refusing(t), map[string]string{"ringway.outcome": "failed", "error.type": "upstream_failed", "http.response.status_code": "502", "ringway.attempts": "1"}, true, 2},
 		{"the worker's own failure", "echo", endpoint(t, &headers{status: 500}), map[string]string{"ringway.outcome": "5xx", "http.response.status_code": "500", "error.type": ""}, true, 2},
 		{"the worker's refusal", "echo", endpoint(t, &headers{status: 404}), map[string]string{"ringway.outcome": "4xx", "http.response.status_code": "404"}, false, 2},
 		{"a broken answer", "echo", endpoint(t, broken{}), map[string]string{"ringway.outcome": "aborted"}, true, 2},
-		{"an unknown service", "absent", closed(t), map[string]string{"ringway.outcome": "failed", "error.type": "unknown_service", "http.response.status_code": "404"}, false, 1},
-		{"no service", "", closed(t), map[string]string{"error.type": "bad_request", "http.response.status_code": "400"}, false, 1},
+		{"an unknown service", "absent", procs.Refusing(t), map[string]string{"ringway.outcome": "failed", "error.type": "unknown_service", "http.response.status_code": "404"}, false, 1},
+		{"no service", "", procs.Refusing(t), map[string]string{"error.type": "bad_request", "http.response.status_code": "400"}, false, 1},
 	} {
 		h := tracedTo(t, 1, c.addr)
 		func() {
