@@ -6,6 +6,8 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // BenchmarkHandshake measures what resumed sessions would save: see decision 23. Both
@@ -55,20 +57,8 @@ func BenchmarkHandshake(b *testing.B) {
 
 // shakeHands returns how many bytes both ends have sent.
 func shakeHands(b *testing.B, client, server *tls.Config) (sent int, resumed bool) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	dialled, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	dialled, accepted := procs.Connected(b)
 	defer dialled.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
 	defer accepted.Close()
 	down, up := &counted{Conn: accepted}, &counted{Conn: dialled}
 	done := make(chan error, 1)

@@ -6,37 +6,24 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // echoing accepts on loopback and sends back what comes, until the test ends.
 func echoing(t *testing.T, wrap func(net.Listener) net.Listener, config *tls.Config) (addr string) {
 	t.Helper()
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener := wrap(raw)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				secured := tls.Server(conn, config)
-				defer secured.Close()
-				_, _ = io.Copy(secured, secured)
-			})
-		}
+	raw := procs.Listen(t)
+	procs.Accept(t, wrap(raw), func(conn net.Conn) {
+		secured := tls.Server(conn, config)
+		defer secured.Close()
+		_, _ = io.Copy(secured, secured)
 	})
-	t.Cleanup(func() { raw.Close(); serving.Wait() })
 	return raw.Addr().String()
 }
 

@@ -11,24 +11,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // pair returns the two sides of a connection over TCP. The server answers with serve.
 func pair(t testing.TB, serve func(*Stream)) (client, server *Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	out, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, in := procs.Connected(t)
 	server = NewServer(in, Config{MaxHead: 64 << 10, MaxStreams: 250, Serve: serve}, nil)
 	client = NewClient(out, Config{MaxHead: 64 << 10})
 	var running sync.WaitGroup
@@ -124,20 +114,10 @@ func TestBodiesOfManyStreamsComeBackWhole(t *testing.T) {
 }
 
 func TestOurServerServesTheClientOfNetHTTP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			nc, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = NewServer(nc, Config{MaxHead: 64 << 10, MaxStreams: 100, Serve: echo}, nil).Run() }()
-		}
-	}()
+	l := procs.Listen(t)
+	procs.Accept(t, l, func(nc net.Conn) {
+		_ = NewServer(nc, Config{MaxHead: 64 << 10, MaxStreams: 100, Serve: echo}, nil).Run()
+	})
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetUnencryptedHTTP2(true)
 	defer tr.CloseIdleConnections()
@@ -162,10 +142,6 @@ func TestOurServerServesTheClientOfNetHTTP(t *testing.T) {
 }
 
 func TestOurClientUsesTheServerOfNetHTTP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Path", r.URL.Path)
 		w.Header().Del("Date")
@@ -178,9 +154,7 @@ func TestOurClientUsesTheServerOfNetHTTP(t *testing.T) {
 	})
 	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	out, err := net.Dial("tcp", l.Addr().String())
+	out, err := net.Dial("tcp", procs.Serve(t, server))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // peer is the other side of a connection, which a test speaks frame by frame. It runs in a
@@ -270,19 +272,7 @@ func (a answered) String() string {
 // server's goes to conns.
 func listening(t *testing.T, cfg Config, conns chan<- *Conn, serve func(*Stream)) net.Conn {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	nc, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, in := procs.Connected(t)
 	ran := make(chan struct{})
 	cfg.Serve = serve
 	c := NewServer(in, cfg, nil)

@@ -13,23 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 // connected returns both ends of a connection over loopback.
 func connected(t testing.TB) (here, there net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if there, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if here, err = l.Accept(); err != nil {
-		t.Fatal(err)
-	}
+	there, here = procs.Connected(t)
 	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
 	return here, there
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 )
@@ -58,18 +59,7 @@ func (r *rig) pair() (below, above net.Conn) {
 	if r.inMemory {
 		return net.Pipe()
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer l.Close()
-	if below, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		r.t.Fatal(err)
-	}
-	if above, err = l.Accept(); err != nil {
-		r.t.Fatal(err)
-	}
-	return below, above
+	return procs.Connected(r.t)
 }
 
 // connect makes one handshake and returns both ends.
