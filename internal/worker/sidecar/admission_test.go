@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -55,7 +56,7 @@ func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 		if err == nil || os.IsTimeout(err) {
 			t.Errorf("%s: %v, want its refusal", c.who, err)
 		}
-		await(t, c.who+" is counted as "+string(c.reason), func() bool {
+		procs.Await(t, c.who+" is counted as "+string(c.reason), func() bool {
 			after, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", string(c.reason))
 			return after == before+1
 		})
@@ -91,7 +92,7 @@ func TestWhoDoesNotSpeakTLSIsCountedAndLearnsNothing(t *testing.T) {
 	if os.IsTimeout(err) || strings.Contains(string(got), "HTTP") {
 		t.Errorf("got %q, %v", got, err)
 	}
-	await(t, "the refusal is counted", func() bool {
+	procs.Await(t, "the refusal is counted", func() bool {
 		n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "handshake")
 		return n == 1
 	})
@@ -108,7 +109,7 @@ func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("%v, want the connection closed", err)
 	}
-	await(t, "the refusal is counted", func() bool {
+	procs.Await(t, "the refusal is counted", func() bool {
 		n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "timeout")
 		return n == 1
 	})

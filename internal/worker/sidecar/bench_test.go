@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -19,35 +20,22 @@ import (
 // 128 bytes, without allocating.
 func quick(tb testing.TB) advertise.Service {
 	tb.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = ln.Close() })
+	ln := procs.Listen(tb)
 	answer := append([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 128\r\n\r\n"), make([]byte, 128)...)
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
+	procs.Accept(tb, ln, func(conn net.Conn) {
+		for r := bufio.NewReader(conn); ; {
+			for blank := false; !blank; {
+				line, err := r.ReadSlice('\n')
+				if err != nil {
+					return
+				}
+				blank = len(line) == 2
+			}
+			if _, err := conn.Write(answer); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
-					for blank := false; !blank; {
-						line, err := r.ReadSlice('\n')
-						if err != nil {
-							return
-						}
-						blank = len(line) == 2
-					}
-					if _, err := conn.Write(answer); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
+	})
 	return advertise.Service{Name: "echo", Address: ln.Addr().String()}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -21,29 +22,13 @@ import (
 // breaking accepts connections and closes each when one request has arrived.
 func breaking(t testing.TB) (address string, requests *atomic.Int64) {
 	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	requests = new(atomic.Int64)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = io.Copy(io.Discard, r.Body)
-				requests.Add(1)
-			}
-			_ = conn.Close()
+	procs.Accept(t, ln, func(conn net.Conn) {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			requests.Add(1)
 		}
-	}()
-	t.Cleanup(func() {
-		_ = ln.Close()
-		<-done
 	})
 	return ln.Addr().String(), requests
 }
@@ -51,7 +36,7 @@ func breaking(t testing.TB) (address string, requests *atomic.Int64) {
 // A pool of a relay reads what the sidecar reports about a failure.
 func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 	broken, requests := breaking(t)
-	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)}, advertise.Service{Name: "broken", Address: broken})
+	s := start(t, nil, advertise.Service{Name: "dead", Address: procs.Refusing(t)}, advertise.Service{Name: "broken", Address: broken})
 	relay := source(t, s.authority, claims(identity.RoleRelay, "r1"))
 	for protocol, alpn := range map[advertise.Protocol]string{advertise.HTTP1: "http/1.1", advertise.H2C: "h2"} {
 		pool, err := upstream.NewPool(upstream.Config{Address: s.Addr().String(), Protocol: protocol, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -120,7 +105,7 @@ func TestARefusalAwaitsTheRestOfASmallBody(t *testing.T) {
 		if _, err := more.Write([]byte("begun")); err != nil {
 			t.Error(err)
 		}
-		await(t, "the request is refused", func() bool {
+		procs.Await(t, "the request is refused", func() bool {
 			refused, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", reasonUnknownService)
 			return refused == float64(n+1)
 		})
@@ -135,7 +120,7 @@ func TestARefusalAwaitsTheRestOfASmallBody(t *testing.T) {
 // A large request whose service is dead must not keep the relay waiting for the
 // rest of the body.
 func TestARefusalDoesNotWaitForALargeBody(t *testing.T) {
-	s := start(t, nil, advertise.Service{Name: "dead", Address: noListener(t)})
+	s := start(t, nil, advertise.Service{Name: "dead", Address: procs.Refusing(t)})
 	for _, client := range []*http.Client{s.relay(t), s.relay(t, "h2")} {
 		body, more := io.Pipe() // never ends by itself
 		got := background(client, s.request(t, "POST", "dead", body))
@@ -161,7 +146,7 @@ func TestABrokenAnswerBreaksOff(t *testing.T) {
 			t.Errorf("half an answer ended as if it were whole: %+v", got)
 		}
 	}
-	await(t, "both are counted", func() bool {
+	procs.Await(t, "both are counted", func() bool {
 		n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "aborted", "echo")
 		return n == 2
 	})
@@ -182,7 +167,7 @@ func TestARelayThatBreaksOffEndsTheRequest(t *testing.T) {
 		within(t, got, "the client")
 		within(t, over, "the service to hear of it")
 	}
-	await(t, "both are counted", func() bool {
+	procs.Await(t, "both are counted", func() bool {
 		n, _ := metricOf(t, s.registry, "ringway_sidecar_requests_total", "cancelled", "echo")
 		return n == 2
 	})
@@ -207,7 +192,7 @@ func TestARequestWithoutAByteEndsAndReportsWhichSideWasSilent(t *testing.T) {
 		_ = resp.Body.Close()
 		within(t, released, "the service to hear of it")
 		for side, want := range map[string]float64{"endpoint": 1, "client": 0, "both": 0} {
-			await(t, protocol+": "+side, func() bool {
+			procs.Await(t, protocol+": "+side, func() bool {
 				n, _ := metricOf(t, s.registry, "ringway_sidecar_silent_requests_total", side)
 				return n == want
 			})

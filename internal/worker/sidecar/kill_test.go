@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // serviceProcess is set in the environment of a process that is to be a service.
@@ -171,7 +172,7 @@ func TestAKilledServiceLosesNothingThatIsSafeToRepeatAndNoPOSTRunsTwice(t *testi
 				// The connection of HTTP/2 is shared: who uses it before its end is
 				// read has sent something.
 				pool := (*sidecars[0].services.Load())["echo"].pool
-				await(t, "the sidecar has seen the end of its connection", func() bool { return pool.Stats().Open == 0 })
+				procs.Await(t, "the sidecar has seen the end of its connection", func() bool { return pool.Stats().Open == 0 })
 			}
 			close(killed)
 			load.Wait()

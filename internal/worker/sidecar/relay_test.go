@@ -27,6 +27,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
@@ -133,7 +134,7 @@ func fronted(s *running, services ...advertise.Service) (offer []advertise.Servi
 // settled waits until the relay sees n endpoints of the service.
 func (r *front) settled(t testing.TB, service string, n int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d endpoints of %s", n, service), func() bool {
+	procs.Await(t, fmt.Sprintf("%d endpoints of %s", n, service), func() bool {
 		resp, err := http.Get("http://" + r.AdminAddr() + "/api/v1/services/" + service)
 		if err != nil {
 			return false
@@ -340,7 +341,7 @@ func TestServicesOfOneWorkerShareItsConnections(t *testing.T) {
 		}
 		return sum
 	}
-	await(t, "a connection is open", func() bool { return links("open") > 0 })
+	procs.Await(t, "a connection is open", func() bool { return links("open") > 0 })
 	if n := links("waiting", "opening", "open", "spare", "draining"); n != 1 {
 		t.Errorf("%v links to one sidecar with 20 services", n)
 	}
@@ -349,27 +350,9 @@ func TestServicesOfOneWorkerShareItsConnections(t *testing.T) {
 // watched is a listener that counts who comes.
 func watched(t testing.TB) (address string, came *atomic.Int64) {
 	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	came = new(atomic.Int64)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			came.Add(1)
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = ln.Close()
-		<-done
-	})
+	procs.Accept(t, ln, func(net.Conn) { came.Add(1) })
 	return ln.Addr().String(), came
 }
 

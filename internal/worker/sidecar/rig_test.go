@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -164,42 +163,10 @@ func answer(t testing.TB, client *http.Client, req *http.Request) (*http.Respons
 // offer under the name.
 func serve(t testing.TB, name string, protocol advertise.Protocol, h http.HandlerFunc) advertise.Service {
 	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
 	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = srv.Serve(ln) })
-	t.Cleanup(func() {
-		_ = srv.Close()
-		wg.Wait()
-	})
-	return advertise.Service{Name: name, Address: ln.Addr().String(), Protocol: protocol}
-}
-
-// noListener is an address where nothing listens, and nothing will before the test
-// ends: a connection has it.
-func noListener(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn.LocalAddr().String()
-}
-
-func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	procs.Await(t, what, cond)
+	return advertise.Service{Name: name, Address: procs.Serve(t, srv), Protocol: protocol}
 }
 
 // within ends a hang.

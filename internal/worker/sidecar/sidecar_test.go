@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -147,10 +148,6 @@ func TestWhatTheWorkerDoesNotOfferIsNotFound(t *testing.T) {
 func holding(t testing.TB, name string) (offer advertise.Service, arrived, release chan struct{}, conns *atomic.Int64) {
 	t.Helper()
 	arrived, release, conns = make(chan struct{}, 1), make(chan struct{}), new(atomic.Int64)
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Do") == "hold" {
@@ -165,16 +162,7 @@ func holding(t testing.TB, name string) (offer advertise.Service, arrived, relea
 			}
 		},
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(ln)
-	}()
-	t.Cleanup(func() {
-		_ = srv.Close()
-		<-done
-	})
-	return advertise.Service{Name: name, Address: ln.Addr().String()}, arrived, release, conns
+	return advertise.Service{Name: name, Address: procs.Serve(t, srv)}, arrived, release, conns
 }
 
 // reply is what a request that was sent in the background got.

@@ -17,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -28,7 +29,7 @@ func TestAStopFinishesWhatIsInFlightAndTakesNothingNew(t *testing.T) {
 	within(t, arrived, "the request")
 	ended := make(chan error, 1)
 	go func() { ended <- s.stop() }()
-	await(t, "no relay can connect any more", func() bool {
+	procs.Await(t, "no relay can connect any more", func() bool {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
 			_ = conn.Close()
@@ -101,7 +102,7 @@ func TestAStopEndsWithinItsBoundAlsoIfConnectionsHang(t *testing.T) {
 			}
 		}
 		if c.failed == wire.FailedUnsent {
-			await(t, "the sidecar reads the "+name, func() bool {
+			procs.Await(t, "the sidecar reads the "+name, func() bool {
 				n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "a")
 				return n == 1
 			})
@@ -270,7 +271,7 @@ func TestAnswersThatHaveBegunOutliveTheDrainOfRequestsOverHTTP2(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the request", func() bool {
+		procs.Await(t, "the request", func() bool {
 			n, _ := metricOf(t, s.registry, "ringway_sidecar_in_flight", "a")
 			return n == 2
 		})

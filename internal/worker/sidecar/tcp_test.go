@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -19,24 +20,11 @@ import (
 // when it has read them all.
 func tcpService(t *testing.T, name string) advertise.Service {
 	t.Helper()
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				all, _ := io.ReadAll(conn)
-				_, _ = conn.Write(all)
-			}()
-		}
-	}()
+	ln := procs.Listen(t)
+	procs.Accept(t, ln, func(conn net.Conn) {
+		all, _ := io.ReadAll(conn)
+		_, _ = conn.Write(all)
+	})
 	return advertise.Service{Name: name, Address: ln.Addr().String(), Protocol: advertise.TCP}
 }
 
@@ -88,12 +76,7 @@ func TestASessionIsOpenedOnlyToAServiceThatIsOfferedAsTCP(t *testing.T) {
 
 func TestARelayLearnsThatNothingWasSentToATCPServiceThatIsGone(t *testing.T) {
 	gone := tcpService(t, "db")
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Address = ln.Addr().String()
-	_ = ln.Close()
+	gone.Address = procs.Refusing(t)
 	s := start(t, nil, gone)
 	if _, resp, _ := open(t, s, "db"); resp.StatusCode != http.StatusBadGateway || resp.Header.Get(wire.FailedHeader) != wire.FailedUnsent {
 		t.Errorf("%v", resp)
@@ -110,7 +93,7 @@ func TestSessionsAboveTheSlotsAreRefused(t *testing.T) {
 	}
 	_ = first.CloseWrite()
 	_, _ = io.ReadAll(in)
-	await(t, "the slot is free", func() bool { return s.inFlight() == 0 })
+	procs.Await(t, "the slot is free", func() bool { return s.inFlight() == 0 })
 	if _, resp, _ := open(t, s, "db"); resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Errorf("%v", resp)
 	}
