@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/internal/loadgen"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestEveryRequestIsAnsweredWithTheName(t *testing.T) {
@@ -36,11 +36,7 @@ func TestServingEndsInOrderAndAPortThatIsTakenIsAnError(t *testing.T) {
 	if err := loadgen.Run(ctx, "127.0.0.1:0", echo("echo-1", 0)); err != nil {
 		t.Error(err)
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
+	taken := procs.Listen(t)
 	if err := loadgen.Run(t.Context(), taken.Addr().String(), echo("echo-1", 0)); err == nil {
 		t.Error("two servers on one port")
 	}

@@ -3,11 +3,11 @@ package session
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -15,10 +15,7 @@ import (
 // moves.
 func relay(t *testing.T, id string, row func() RowRelay) (address string, began, moved chan time.Time) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := procs.Listen(t)
 	began, moved = make(chan time.Time, 1), make(chan time.Time, 1)
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = listener.Close(); <-done })

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -273,10 +274,7 @@ func TestTheResponseOfAnotherServerIsNotAnAnswer(t *testing.T) {
 }
 
 func TestARelayThatCannotBeReachedIsNoAnswer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	_ = ln.Close()
 	for name, m := range map[string]membership.Member{"no listener": member(ln.Addr()), "no address": {ID: "relay-1"}, "no address at all": {ForwardAddr: "\x7f"}} {
 		if _, err := fetchFrom(t, m, inClear); err == nil || errors.Is(err, ErrNoKey) || fetchResult(err) != "unreachable" {
@@ -286,12 +284,8 @@ func TestARelayThatCannotBeReachedIsNoAnswer(t *testing.T) {
 }
 
 func TestASilentListenerCostsTheTimeoutOnly(t *testing.T) { // NG-7
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the kernel, never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	_, err = fetchFrom(t, member(ln.Addr()), func(c *Config) { c.Timeout = 50 * time.Millisecond })
+	ln := procs.Listen(t) // accepts in the kernel, never answers
+	_, err := fetchFrom(t, member(ln.Addr()), func(c *Config) { c.Timeout = 50 * time.Millisecond })
 	if fetchResult(err) != "timeout" {
 		t.Fatalf("error %v", err)
 	}
@@ -354,10 +348,7 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	server := &http.Server{Handler: holder.Handler(), ErrorLog: log.New(io.Discard, "", 0)} // of the impostor
 	served := make(chan error, 1)
 	go func() {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // network is a dialer whose connections take as long as its delay.
@@ -432,14 +434,7 @@ func TestStrategiesWithoutBackgroundWorkHaveNothingToRun(t *testing.T) {
 }
 
 func TestClosestMeasuresRealSockets(t *testing.T) {
-	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	near, gone := listen(), listen()
+	near, gone := procs.Listen(t), procs.Listen(t)
 	list := endpoints("near", "gone")
 	list[0].Address, list[1].Address = near.Addr().String(), gone.Addr().String()
 	if err := gone.Close(); err != nil {

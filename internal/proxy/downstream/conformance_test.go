@@ -3,7 +3,6 @@ package downstream_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -41,21 +41,9 @@ func looksLikeHTTP2(input []byte) bool {
 // reference is net/http's server.
 func reference(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	// net/http adds 4 KiB to its limit, and answers OPTIONS * itself unless told otherwise.
 	s := &http.Server{Handler: http.HandlerFunc(describe), MaxHeaderBytes: headLimit - 4<<10, DisableGeneralOptionsHandler: true, ErrorLog: log.New(io.Discard, "", 0)}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
-	return l.Addr().String()
+	return procs.Serve(t, s)
 }
 
 // answers reads the answers of a connection to its end. An answer is what describe wrote, or

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -26,11 +27,7 @@ const patience = 20 * time.Second
 // start serves on loopback until the test ends, and returns the address.
 func start(t testing.TB, cfg downstream.Config) (string, *downstream.Server) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serveOn(t, cfg, l)
+	return serveOn(t, cfg, procs.Listen(t))
 }
 
 func serveOn(t testing.TB, cfg downstream.Config, l net.Listener) (string, *downstream.Server) {

@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -170,7 +172,7 @@ func TestAnHTTP10ClientCanKeepItsConnection(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNotWholeEndsItsConnection(t *testing.T) {
-	var log lockedBuffer
+	var log logtest.Log
 	addr, _ := start(t, downstream.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "10")
 		_, _ = io.WriteString(w, "abc")
@@ -195,24 +197,6 @@ func TestAnAnswerThatIsNotWholeEndsItsConnection(t *testing.T) {
 	if n := strings.Count(log.String(), "panicked"); n != 1 || !strings.Contains(log.String(), "a fault of the handler") {
 		t.Errorf("%d panics are logged:\n%s", n, log.String())
 	}
-}
-
-// lockedBuffer is a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestAClientIsAskedForItsBodyWhenTheHandlerReadsIt(t *testing.T) {
@@ -347,10 +331,7 @@ func TestTheContextOfARequestEndsWhenItsClientGoesAway(t *testing.T) {
 				}
 				close(ended)
 			})
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := procs.Listen(t)
 			var c *client
 			if kind == "tls" {
 				addr, _ := serveOn(t, downstream.Config{Handler: handler}, tls.NewListener(l, &tls.Config{Certificates: certificate.TLS.Certificates}))
@@ -376,10 +357,7 @@ func TestTheNextRequestIsKeptWhileOneIsAnswered(t *testing.T) {
 	certificate := httptest.NewUnstartedServer(nil)
 	certificate.StartTLS()
 	t.Cleanup(certificate.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := procs.Listen(t)
 	addr, _ := serveOn(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
@@ -438,10 +416,7 @@ func TestHTTP2IsServedOnTheSamePort(t *testing.T) {
 	var states atomic.Int64
 	note := func(net.Conn, http.ConnState) { states.Add(1) }
 	clear, _ := start(t, downstream.Config{Handler: handler, ConnState: note})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := procs.Listen(t)
 	secured, _ := serveOn(t, downstream.Config{Handler: handler}, tls.NewListener(l, &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}))
 	for _, c := range []struct {
 		url     string

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership/identity"
@@ -38,10 +39,7 @@ type service struct {
 // serveTCP serves connections until the end of the test.
 func serveTCP(t *testing.T, serve func(*net.TCPConn)) *service {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	s := &service{Listener: ln}
 	s.done.Go(func() {
 		for {
@@ -183,44 +181,40 @@ func echoes(conn net.Conn, text string) error {
 	return nil
 }
 
-// session opens a session that echoes. Until the relay is ready and has found the worker it
-// tries again.
-func (f *tcpFleet) session(id string) *net.TCPConn {
+// connect opens sessions until one is ready, because the relay may not be, or not have found the
+// worker.
+func (f *tcpFleet) connect(addr string, ready func(net.Conn) error) net.Conn {
 	f.t.Helper()
 	var last error
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("tcp", f.addr(id))
+		conn, err := net.Dial("tcp", addr)
 		if last = err; err != nil {
 			continue
 		}
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		if last = echoes(conn, "ready?"); last == nil {
+		if last = ready(conn); last == nil {
 			f.t.Cleanup(func() { _ = conn.Close() })
-			return conn.(*net.TCPConn)
+			return conn
 		}
 		_ = conn.Close()
 	}
-	f.t.Fatalf("no session over %s: %v", id, last)
+	f.t.Fatalf("no session at %s: %v", addr, last)
 	return nil
+}
+
+// session opens a session that echoes.
+func (f *tcpFleet) session(id string) *net.TCPConn {
+	f.t.Helper()
+	return f.connect(f.addr(id), func(conn net.Conn) error { return echoes(conn, "ready?") }).(*net.TCPConn)
 }
 
 // await waits until the relay carries sessions.
 func (f *tcpFleet) await(id string) {
 	f.t.Helper()
-	var last error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("tcp", f.addr(id))
-		if last = err; err != nil {
-			continue
-		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, last = io.ReadFull(conn, make([]byte, 1))
-		_ = conn.Close()
-		if last == nil {
-			return
-		}
-	}
-	f.t.Fatalf("no session over %s: %v", id, last)
+	_ = f.connect(f.addr(id), func(conn net.Conn) error {
+		_, err := io.ReadFull(conn, make([]byte, 1))
+		return err
+	}).Close()
 }
 
 func TestBytesPassUnchangedAndTheEndOfOneDirectionIsPassedOn(t *testing.T) {

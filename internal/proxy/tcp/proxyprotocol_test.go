@@ -53,28 +53,19 @@ func expecting(conn *net.TCPConn) {
 }
 
 // named opens a session, sends the text and returns what comes back up to the end of the
-// line, and the connection. Until the relay is ready it tries again.
+// line, and the connection.
 func (f *tcpFleet) named(addr, text string) (line string, conn net.Conn) {
 	f.t.Helper()
-	var last error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if conn, last = net.Dial("tcp", addr); last != nil {
-			continue
-		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
+	conn = f.connect(addr, func(conn net.Conn) (err error) {
 		_, _ = io.WriteString(conn, text)
 		var got []byte
-		for b := make([]byte, 1); last == nil && !bytes.HasSuffix(got, []byte("\n")); got = append(got, b...) {
-			_, last = io.ReadFull(conn, b)
+		for b := make([]byte, 1); err == nil && !bytes.HasSuffix(got, []byte("\n")); got = append(got, b...) {
+			_, err = io.ReadFull(conn, b)
 		}
-		if last == nil {
-			f.t.Cleanup(func() { _ = conn.Close() })
-			return string(got[:len(got)-1]), conn
-		}
-		_ = conn.Close()
-	}
-	f.t.Fatalf("no session at %s: %v", addr, last)
-	return "", nil
+		line = string(got[:len(got)-1])
+		return err
+	})
+	return line, conn
 }
 
 func TestTheClientOfASessionIsTheOneThatATrustedLoadBalancerReports(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
@@ -32,10 +33,7 @@ type running struct {
 
 func start(t *testing.T, service string, handler http.HandlerFunc) *running {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := procs.Listen(t)
 	r := &running{addr: socket.Addr().String(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, ended: make(chan error, 1)}
 	r.Server = New(Config{Service: service, Handler: handler, Refused: NewRefused(r.registry), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
 	go func() { r.ended <- r.Serve(socket) }()
@@ -203,10 +201,7 @@ func TestAShutdownEndsAConnectionThatHasNotNamedItsClient(t *testing.T) {
 		},
 		Refused: NewRefused(registry), Logger: slog.New(slog.DiscardHandler),
 	})
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := procs.Listen(t)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(socket) }()
 	conn, err := net.Dial("tcp", socket.Addr().String())

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
@@ -57,7 +58,7 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 			var exchanges sync.WaitGroup
 			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
-				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				return procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					exchanges.Add(1)
 					defer exchanges.Done()
 					w.Header()["X-Preset"] = []string{"handler"}
@@ -118,7 +119,7 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 			}()
 			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
-				return startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				return procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					exchanges.Add(1)
 					defer exchanges.Done()
 					w.Header()["X-Preset"] = []string{"handler"}
@@ -136,25 +137,6 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 			}
 		})
 	}
-}
-
-// startServer serves on loopback until the test ends.
-func startServer(t *testing.T, s *downstream.Server) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = s.Serve(ln)
-	}()
-	t.Cleanup(func() {
-		_ = s.Close()
-		<-served
-	})
-	return ln.Addr().String()
 }
 
 func described(t *testing.T, addr, method string) []string {
@@ -209,7 +191,7 @@ func TestNamesOfFieldsKeepTheirCaseBetweenSidesOfHTTP1(t *testing.T) {
 		}
 	})})
 	x := upstream.Exchange{Header: []wire.Field{{Name: "X-Set", Value: "relay"}}, Drop: func(name string) bool { return name == "X-Secret" }}
-	addr := startServer(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	addr := procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := pool.Carry(w, r, &x); err != nil {
 			t.Error(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -35,12 +36,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 
 func TestRefusedDialSendsNothing(t *testing.T) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ln.Close()
-		in := startIngress(t, newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: protocol}), nil)
+		in := startIngress(t, newPool(t, upstream.Config{Address: procs.Refusing(t), Protocol: protocol}), nil)
 		resp, err := in.client.Post(in.url, "text/plain", strings.NewReader("hello"))
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -55,10 +56,7 @@ func (grpcService) FullDuplexCall(s testpb.TestService_FullDuplexCallServer) err
 
 func startGRPC(t *testing.T) (client testpb.TestServiceClient, in *ingress) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	srv := grpc.NewServer()
 	testpb.RegisterTestServiceServer(srv, grpcService{})
 	var wg sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -36,10 +37,7 @@ type ingress struct {
 // is drained at the end of the test.
 func startIngress(t testing.TB, pool *upstream.Pool, exchange func(*http.Request) upstream.Exchange) *ingress {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	in := &ingress{
 		url: "http://" + ln.Addr().String(), addr: ln.Addr().String(),
 		pool: pool, outcomes: make(chan outcome, 64),
@@ -112,10 +110,7 @@ func newPool(t testing.TB, cfg upstream.Config) *upstream.Pool {
 // the end of the test.
 func rawEndpoint(t testing.TB, serve func(n int, c *rawConn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -184,21 +179,11 @@ func (c *rawConn) untilClosed() { _, _ = io.Copy(io.Discard, c.br) }
 // httpEndpoint is a net/http server as the endpoint.
 func httpEndpoint(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{Handler: h, Protocols: &protocols}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = srv.Serve(ln) })
-	t.Cleanup(func() {
-		_ = srv.Close()
-		wg.Wait()
-	})
-	return ln.Addr().String()
+	return procs.Serve(t, srv)
 }
 
 // within fails the test when ch gives nothing: the bound only ends a hang.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -80,12 +81,7 @@ func TestARequestOfHTTPDoesNotReachATCPService(t *testing.T) {
 }
 
 func TestASessionThatCannotBeConnectedReportsThatNothingWasSent(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	_ = ln.Close()
+	addr := procs.Refusing(t)
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), nil)
 	nc, err := net.Dial("tcp", in.addr)
 	if err != nil {
@@ -99,10 +95,7 @@ func TestASessionThatCannotBeConnectedReportsThatNothingWasSent(t *testing.T) {
 }
 
 func TestAPoolForTCPKeepsNoConnectionAndKnowsWhetherItsEndpointIsReached(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := procs.Listen(t)
 	pool := newPool(t, upstream.Config{Address: ln.Addr().String(), Protocol: advertise.TCP})
 	if s := pool.Stats(); s.Open != 0 {
 		t.Errorf("%+v", s)

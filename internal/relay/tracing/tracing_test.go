@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
 )
@@ -185,11 +186,7 @@ func TestAStopSendsWhatWaitsAndDoesNotWaitForACollectorThatHangs(t *testing.T) {
 		t.Error("the connection to the collector is still open")
 	}
 
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and sends nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := procs.Listen(t) // takes connections and sends nothing
 	cfg.Endpoint, cfg.Registerer = "http://"+silent.Addr().String(), prometheus.NewRegistry()
 	if tr, err = tracing.Start(cfg); err != nil {
 		t.Fatal(err)

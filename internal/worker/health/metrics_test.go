@@ -10,12 +10,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestProbesAreCountedByServiceAndResultUntilTheServiceIsForgotten(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics := NewMetrics(registry)
-	for name, address := range map[string]string{"chat": serve(t, func(conn *net.TCPConn) { hang(conn) }), "echo": refusing(t)} {
+	for name, address := range map[string]string{"chat": serve(t, func(conn *net.TCPConn) { hang(conn) }), "echo": procs.Refusing(t)} {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, err := New(Config{Name: name, Metrics: metrics, Check: Check{Kind: TCP, Address: address, Interval: time.Hour, Timeout: time.Minute, StartGrace: noGrace},
 			OnChange: func(Status) { cancel() }})

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // normalized is a check for one probe in a test. It waits long for what must come
@@ -44,9 +46,9 @@ func TestAProbeReportsTheQuestionTheAnswerAndTheRemedy(t *testing.T) {
 	}{
 		{"tcp: a connection suffices", serve(t, hang), Check{Kind: TCP}, resultSuccess, nil},
 		{"tcp: also one that the service breaks afterwards", serve(t, reset), Check{Kind: TCP}, resultSuccess, nil},
-		{"tcp: no listener", refusing(t), Check{Kind: TCP}, resultRefused, []string{"connect to 127.0.0.1:", "connection refused", "start the service"}},
-		{"http: no listener", refusing(t), Check{Kind: HTTP}, resultRefused, []string{"GET http://127.0.0.1:", "connection refused"}},
-		{"grpc: no listener", refusing(t), Check{Kind: GRPC, Service: "chat"}, resultRefused, []string{`gRPC health check of "chat" at 127.0.0.1:`, "connection refused"}},
+		{"tcp: no listener", procs.Refusing(t), Check{Kind: TCP}, resultRefused, []string{"connect to 127.0.0.1:", "connection refused", "start the service"}},
+		{"http: no listener", procs.Refusing(t), Check{Kind: HTTP}, resultRefused, []string{"GET http://127.0.0.1:", "connection refused"}},
+		{"grpc: no listener", procs.Refusing(t), Check{Kind: GRPC, Service: "chat"}, resultRefused, []string{`gRPC health check of "chat" at 127.0.0.1:`, "connection refused"}},
 
 		{"http: a service that hangs", serve(t, hang), Check{Kind: HTTP, Timeout: soon}, resultTimeout, []string{"no answer within 500ms", "raise timeout"}},
 		{"grpc: a service that hangs", serve(t, hang), Check{Kind: GRPC, Timeout: soon}, resultTimeout, []string{"no answer within 500ms"}},

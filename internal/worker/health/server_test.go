@@ -6,8 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // serve answers every connection to a loopback address with handle, which gets it
@@ -20,36 +21,8 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (address string) {
 func serveOn(t *testing.T, listen string, handle func(*net.TCPConn)) (address string) {
 	t.Helper()
 	listener := listenOn(t, listen)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				handle(conn.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		wg.Wait()
-	})
+	procs.Accept(t, listener, func(conn net.Conn) { handle(conn.(*net.TCPConn)) })
 	return listener.Addr().String()
-}
-
-// refusing is an address without a listener, and no process can listen there by chance: it is that of
-// the client of another connection.
-func refusing(t *testing.T) string {
-	t.Helper()
-	conn, err := net.Dial("tcp", serve(t, hang))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn.LocalAddr().String()
 }
 
 // hang accepts and never answers.
