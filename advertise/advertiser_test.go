@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -204,14 +204,7 @@ func TestAnAdvertiserLeavesAndIsNotTakenToHaveFailed(t *testing.T) {
 
 func TestASeedThatComesLaterIsFound(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := procs.FreeAddr(t)
 	s := startService(t, func(c *AdvertiserConfig) { c.Seeds = []string{addr} })
 	if e := s.wants(EventError); !e.WillRetry || e.Cause == nil || !strings.Contains(e.Cause.Error(), addr) {
 		t.Errorf("%+v, want one that names %s and is retried", e, addr)

@@ -43,10 +43,7 @@ func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
 	if err := f.Equip(&member); err != nil {
 		t.Fatal(err)
 	}
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := procs.Listen(t)
 	addr := socket.Addr().String()
 	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
 		Cluster: member.Cluster, Environment: member.Environment, ID: member.ID, Identity: member.Identity, Keyring: member.Keyring,
@@ -198,10 +195,7 @@ func TestAServerThatCannotServeWithdrawsItsServices(t *testing.T) {
 		"stops like that of gRPC": {server: graceful{make(chan struct{})}, stopped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			socket, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			socket := procs.Listen(t)
 			a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
 				Cluster: "shop", Environment: "dev", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{"127.0.0.1:1"},
 				Services: []advertise.Service{{Name: "echo", Address: socket.Addr().String(), Secured: each.secured}},

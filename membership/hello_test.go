@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
@@ -90,11 +91,7 @@ func TestWhoIsRefusedAndWhy(t *testing.T) {
 // hello it is given.
 func exchange(t *testing.T, joiner, seed hello) (joinerErr, seedErr error) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	ln := procs.Listen(t)
 	done := make(chan error, 1)
 	go func() {
 		conn, err := ln.Accept()
@@ -137,11 +134,7 @@ func TestALongAnnouncedHelloIsCutOff(t *testing.T) {
 }
 
 func TestAnAcceptorThatIsNoRingwayMemberIsNamedSo(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	ln := procs.Listen(t)
 	go func() {
 		conn, err := ln.Accept()
 		if err == nil {
