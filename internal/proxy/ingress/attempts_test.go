@@ -22,6 +22,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -262,17 +263,16 @@ func TestRetriesEndWithTheirBudget(t *testing.T) {
 // The budget bounds the work that retries cost. A worker that is not there does none.
 func TestAConnectionThatIsRefusedCostsNoBudget(t *testing.T) {
 	x := try(t, 1, breakOff, func(c *ingress.Config) { c.RetryBudget, c.MaxAttempts = 0.001, 3 })
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
 	route := &routing.Route{}
+	addr := procs.Refusing(t)
 	for i := range 3 {
-		pool, err := upstream.NewPool(upstream.Config{Address: closed.Listener.Addr().String()})
+		pool, err := upstream.NewPool(upstream.Config{Address: addr})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
 		node := fmt.Sprintf("dead%d", i)
-		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Address: closed.Listener.Addr().String(), Weight: 1, Pool: pool})
+		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Address: addr, Weight: 1, Pool: pool})
 	}
 	if err := x.SetRoute(route, 0); err != nil {
 		t.Fatal(err)
