@@ -295,11 +295,7 @@ func (g *rig) host(t *testing.T, name string, mode Mode) Result {
 // metricValue reads a counter or gauge, one label value at most.
 func metricValue(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
-	n, there := logtest.Series(t, reg, name)[label]
-	if !there {
-		t.Fatalf("no metric %s with %q", name, label)
-	}
-	return n
+	return logtest.Value(t, reg, name, label)
 }
 
 func addrs(texts ...string) []netip.Addr {

@@ -43,6 +43,17 @@ func (l *Log) Lines(text string) (n int) {
 	return n
 }
 
+// Value returns the value of one series of a metric, which must exist. Its labels are as for
+// Series.
+func Value(t testing.TB, from prometheus.Gatherer, metric, labels string) float64 {
+	t.Helper()
+	value, there := Series(t, from, metric)[labels]
+	if !there {
+		t.Fatalf("no metric %s{%s}", metric, labels)
+	}
+	return value
+}
+
 // Series returns the series of a metric by the values of their labels, which are in the
 // order of the names of the labels and separated by commas. The value of a histogram is the
 // number of observations.

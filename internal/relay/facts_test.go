@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/wire"
@@ -201,11 +201,7 @@ func TestAMemberThatReportsNoFactsIsAFinding(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.Listener.Addr().String()
 	}
-	silent, err := net.Listen("tcp", anyPort) // connects, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
+	silent := procs.Listen(t) // connects, and never answers
 	other := r.PeerAddr()
 	for _, c := range []struct {
 		name, addr string

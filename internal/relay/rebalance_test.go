@@ -23,6 +23,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -508,25 +509,8 @@ func TestTCPSessionsAreOnlyEndedIfTheOperatorAsksForIt(t *testing.T) {
 	f := newFleet(t)
 	r := f.relay(func(s *Settings) { s.TCP.Ingress.Set("127.0.0.1:0=chat") })
 	echo := func() advertise.Service {
-		listener, err := net.Listen("tcp", anyPort)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var open sync.WaitGroup
-		open.Go(func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				open.Go(func() {
-					defer func() { _ = conn.Close() }()
-					_, _ = io.Copy(conn, conn)
-				})
-			}
-		})
-		t.Cleanup(open.Wait)
-		t.Cleanup(func() { _ = listener.Close() })
+		listener := procs.Listen(t)
+		procs.Accept(t, listener, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 		return advertise.Service{Name: "chat", Address: listener.Addr().String(), Protocol: advertise.TCP}
 	}
 	f.worker("w1", echo())

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
@@ -58,15 +60,8 @@ func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
 }
 
 func TestATCPAddressThatIsTakenIsAnErrorAtTheStartAndLeavesNothingBound(t *testing.T) {
-	taken, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	free, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := procs.Listen(t)
+	free := procs.Listen(t)
 	addr := free.Addr().String()
 	_ = free.Close()
 	s := DefaultSettings()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/routing"
@@ -352,24 +353,8 @@ func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
 
 func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.T) {
 	t.Parallel()
-	hanging, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and sends nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := hanging.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				_, _ = io.Copy(io.Discard, c)
-				_ = c.Close()
-			})
-		}
-	})
-	t.Cleanup(func() { _ = hanging.Close(); serving.Wait() })
+	hanging := procs.Listen(t) // takes connections, and sends nothing
+	procs.Accept(t, hanging, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 
 	self := join(t, "g1", identity.RoleGate, nil)
 	join(t, "r1", identity.RoleRelay, self, func(c *membership.Config) { c.ForwardAddr = hanging.Addr().String() })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -256,13 +257,13 @@ func TestRegistererGetsAllMetricsFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range sources {
-		metricValue(t, reg, "ringway_shared_key_source", string(s))
+		logtest.Value(t, reg, "ringway_shared_key_source", string(s))
 	}
 	for _, r := range fetchResults {
-		metricValue(t, reg, "ringway_shared_key_fetches_total", r)
+		logtest.Value(t, reg, "ringway_shared_key_fetches_total", r)
 	}
 	for _, name := range []string{"forks_total", "age_seconds", "retired", "attempts_total"} {
-		metricValue(t, reg, "ringway_shared_key_"+name, "")
+		logtest.Value(t, reg, "ringway_shared_key_"+name, "")
 	}
 }
 

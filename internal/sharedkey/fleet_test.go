@@ -238,19 +238,9 @@ func (f *fleet) allVerify(message string, mac []byte) {
 	}
 }
 
-// metric is the value of a metric; labels are the values in the order of their names.
-func metricValue(t *testing.T, reg *prometheus.Registry, name, labels string) float64 {
-	t.Helper()
-	value, ok := logtest.Series(t, reg, name)[labels]
-	if !ok {
-		t.Fatalf("no metric %s{%s}", name, labels)
-	}
-	return value
-}
-
 func (r *relay) metricValue(name, label string) float64 {
 	r.fleet.t.Helper()
-	return metricValue(r.fleet.t, r.registry, "ringway_shared_key_"+name, label)
+	return logtest.Value(r.fleet.t, r.registry, "ringway_shared_key_"+name, label)
 }
 
 func names(n int) []string {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -368,10 +369,10 @@ func TestWithCertificatesOnlyRelaysAndGatesGetTheKey(t *testing.T) { // NG-8, NG
 			t.Errorf("%s got %v", role, got)
 		}
 	}
-	if n := metricValue(t, registry, "ringway_shared_key_answers_total", answeredRefused); n != 1 {
+	if n := logtest.Value(t, registry, "ringway_shared_key_answers_total", answeredRefused); n != 1 {
 		t.Errorf("%v refusals counted", n)
 	}
-	if n := metricValue(t, registry, "ringway_shared_key_answers_total", answeredKey); n != 2 {
+	if n := logtest.Value(t, registry, "ringway_shared_key_answers_total", answeredKey); n != 2 {
 		t.Errorf("%v keys given", n)
 	}
 	// Another relay at the address than the one expected is not asked.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -92,10 +91,7 @@ func (c *cluster) serve(id string, handler http.Handler) served {
 	if err := c.Equip(&member); err != nil {
 		c.t.Fatal(err)
 	}
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	socket := procs.Listen(c.t)
 	worker, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
 		Cluster: "shop", Environment: "dev", ID: id, BindAddr: "127.0.0.1:0", Seeds: []string{c.Relays()[0].GossipAddr()},
 		Identity: member.Identity, Keyring: member.Keyring,

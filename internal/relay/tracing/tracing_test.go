@@ -1,14 +1,12 @@
 package tracing_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
@@ -94,26 +93,8 @@ func TestTheRatioCountsUnlessTheCallerHasDecided(t *testing.T) {
 	}
 }
 
-// log is a logger's output.
-type log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *log) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
 func TestACollectorThatIsAwayIsLoggedOnceAndItsSpansAreCounted(t *testing.T) {
-	c, out, reg := tracingtest.New(t), &log{}, prometheus.NewRegistry()
+	c, out, reg := tracingtest.New(t), &logtest.Log{}, prometheus.NewRegistry()
 	tr := start(t, tracing.Config{Endpoint: c.URL(), SampleRatio: 1, Logger: slog.New(slog.NewTextHandler(out, nil)), Registerer: reg})
 	spans := func(n int, sent, failed string) {
 		t.Helper()
@@ -140,8 +121,8 @@ func TestACollectorThatIsAwayIsLoggedOnceAndItsSpansAreCounted(t *testing.T) {
 	c.Away(false)
 	spans(1, "2", "2")
 	spans(1, "3", "2")
-	if away, back := out.count("cannot be sent"), out.count("takes spans again"); away != 1 || back != 1 {
-		t.Errorf("said %d times that it is away and %d times that it is back:\n%s", away, back, out.b.String())
+	if away, back := out.Lines("cannot be sent"), out.Lines("takes spans again"); away != 1 || back != 1 {
+		t.Errorf("said %d times that it is away and %d times that it is back:\n%s", away, back, out.String())
 	}
 }
 
