@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -226,20 +229,10 @@ func (c *watchedConn) Close() error {
 
 // count reads a counter by its name and the value of any of its labels.
 func (p *node) count(name, label string) (total float64) {
-	families, err := p.registry.Gather()
-	if err != nil {
-		p.net.t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != "ringway_advertise_"+name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetValue() == label {
-					total += m.GetCounter().GetValue()
-				}
-			}
+	p.net.t.Helper()
+	for labels, n := range logtest.Series(p.net.t, p.registry, "ringway_advertise_"+name) {
+		if slices.Contains(strings.Split(labels, ","), label) {
+			total += n
 		}
 	}
 	return total

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -61,26 +62,15 @@ func (p *node) probe(t *testing.T, dial func(context.Context, string) (net.Conn,
 }
 
 // outcomes counts how often Expire came to that.
-func outcomes(t *testing.T, p *node, outcome string) (n int) {
+func outcomes(t *testing.T, p *node, outcome string) int {
 	t.Helper()
-	families, err := p.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "ringway_expiry_outcomes_total" && m.GetLabel()[0].GetValue() == outcome {
-				n += int(m.GetCounter().GetValue())
-			}
-			if f.GetName() == "ringway_advertise_endpoints_unreachable" && outcome == "" {
-				n += int(m.GetGauge().GetValue())
-			}
-		}
-	}
-	return n
+	return int(logtest.Series(t, p.registry, "ringway_expiry_outcomes_total")[outcome])
 }
 
-func unreachable(t *testing.T, p *node) int { return outcomes(t, p, "") }
+func unreachable(t *testing.T, p *node) int {
+	t.Helper()
+	return int(logtest.Series(t, p.registry, "ringway_advertise_endpoints_unreachable")[""])
+}
 
 // one is the only endpoint that p sees.
 func one(t *testing.T, p *node) Endpoint {

@@ -58,19 +58,9 @@ func (b *schedulerBench) end() {
 	}
 }
 
-// metric reads a counter or gauge, with the value of its label where it has one.
-func (b *schedulerBench) metric(name, label string) float64 {
-	b.t.Helper()
-	n, there := logtest.Series(b.t, b.registry, name)[label]
-	if !there {
-		b.t.Fatalf("no metric %s{%s}", name, label)
-	}
-	return n
-}
-
 func (b *schedulerBench) want(name, label string, want float64) {
 	b.t.Helper()
-	if got := b.metric(name, label); got != want {
+	if got := logtest.Value(b.t, b.registry, name, label); got != want {
 		b.t.Errorf("%s{%s} is %v, want %v", name, label, got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +8,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
@@ -25,27 +24,10 @@ import (
 // reached only when something is broken.
 const patience = 30 * time.Second
 
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 type testNode struct {
 	*Node
 	reg *prometheus.Registry
-	log *logBuffer
+	log *logtest.Log
 }
 
 // start runs a real node on loopback that is closed with the test.
@@ -64,7 +46,7 @@ func gossipAs(n *Node, change func(*gossip.Metadata)) error {
 // startPrepared calls prepare between New and Start.
 func startPrepared(t *testing.T, change func(*Config), prepare func(*Node) error) *testNode {
 	t.Helper()
-	tn := &testNode{reg: prometheus.NewRegistry(), log: &logBuffer{}}
+	tn := &testNode{reg: prometheus.NewRegistry(), log: &logtest.Log{}}
 	cfg := Config{
 		Cluster: "test", Environment: "ci", ID: "n", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0",
 		Registerer: tn.reg, Logger: slog.New(slog.NewTextHandler(tn.log, nil)),
@@ -329,7 +311,7 @@ func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
 	first := start(t, func(c *Config) { c.ID, c.Seeds = "r1", []string{seed.Addr()} })
 	seed.await(t, "r1", sees("r1", "seed"))
 	_ = first.Close() // a crash: it does not leave
-	out := &logBuffer{}
+	out := &logtest.Log{}
 	second := start(t, func(c *Config) {
 		c.ID, c.Seeds = "r1", []string{seed.Addr()}
 		c.clock = func() time.Time { return time.Now().Add(time.Second) }
@@ -438,7 +420,7 @@ func TestAStreamReachesTheMemberItNames(t *testing.T) {
 	if _, err := b.OpenStream(t.Context(), "absent", protocolSync); err == nil {
 		t.Fatal("a stream to an unknown member was opened")
 	}
-	(&testNode{Node: a, log: &logBuffer{}}).await(t, "b", sees("a", "b"))
+	(&testNode{Node: a, log: &logtest.Log{}}).await(t, "b", sees("a", "b"))
 	if _, err := a.OpenStream(t.Context(), "b", protocolSync); err == nil || !strings.Contains(err.Error(), "protocol mismatch") {
 		t.Fatalf("b serves no such protocol, yet: %v", err)
 	}
