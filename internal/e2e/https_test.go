@@ -288,11 +288,7 @@ func TestALoadBalancerReportsTheClientInThePROXYProtocol(t *testing.T) {
 // passedSocket is a listening socket as a service manager holds it.
 func passedSocket(t *testing.T) (addr string, socket *net.TCPListener) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l := procs.Listen(t)
 	return l.Addr().String(), l.(*net.TCPListener)
 }
 

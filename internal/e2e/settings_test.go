@@ -4,12 +4,13 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // badSettings is one start that must be refused.
@@ -83,11 +84,7 @@ func TestEveryMistakeInTheSettingsIsReportedInOneError(t *testing.T) {
 func (c badSettings) refused(t *testing.T) {
 	// The admin port is taken: a process that tried to bind before it judged its
 	// settings would speak of that.
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
+	taken := procs.Listen(t)
 	args := append(slices.Clone(c.args), "--admin-addr", taken.Addr().String())
 	if c.file != "" {
 		path := filepath.Join(t.TempDir(), "settings.yaml")

@@ -134,10 +134,7 @@ func (c *compressions) HandleConn(context.Context, stats.ConnStats)             
 
 // The official client and server do not have the cases of compression.
 func TestCompressedMessagesPass(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := procs.Listen(t)
 	server := grpc.NewServer() // has gzip because it is imported here
 	testpb.RegisterTestServiceServer(server, interop.NewTestServer())
 	served := make(chan error, 1)
