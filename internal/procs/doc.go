@@ -10,7 +10,7 @@
 //	                            └► Run    ──► Ran         a command, to its end
 //	NewSecurity ──► authority, gossip key, certificates
 //	NewFleet    ──► Relay, Worker ──► Start: the members of one cluster, with all of these
-//	Listen, Accept, Serve, Connected, Refusing, Await: for a test in one process, too
+//	Listen, Accept, Serve, Dial, Connected, Refusing, Await: for a test in one process, too
 //
 // Rules: every process has its own process group. A process that ended by itself, a data
 // race and a panic in it fail the test, which then shows the output of the process. Waiting

@@ -75,6 +75,17 @@ func Connected(t testing.TB) (client, server net.Conn) {
 	return client, server
 }
 
+// Dial connects to an address until the end of the test.
+func Dial(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // Refusing returns an address of loopback that refuses connections until the end of the test:
 // it is that of the client of a connection, so no process can listen there by chance.
 func Refusing(t testing.TB) string {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -61,11 +62,7 @@ func TestTheRequestsOfAConnectionKnowWhatItsPrologueFound(t *testing.T) {
 	}
 	addr, _ := start(t, served)
 	for _, name := range []string{"one", "two"} {
-		nc, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+		nc := procs.Dial(t, addr)
 		_ = nc.SetDeadline(time.Now().Add(patience))
 		in := bufio.NewReader(nc)
 		_, _ = io.WriteString(nc, name+"\n") // the answers show it
@@ -101,17 +98,9 @@ func TestAPrologueThatWaitsDelaysNoOtherConnectionAndIsBoundedInTime(t *testing.
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }),
 	})
-	slow, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close()
+	procs.Dial(t, addr) // a slow one, which sends nothing
 	for text, want := range map[string]bool{"fine\n": true, "bad\n": false} {
-		nc, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+		nc := procs.Dial(t, addr)
 		_ = nc.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(nc, text+"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)

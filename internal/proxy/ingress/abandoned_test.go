@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // net/http answers 200 for a handler that returns without a word. Nothing ran that the
@@ -23,11 +25,7 @@ func TestAClientThatClosesItsSideGetsNoMadeUpSuccess(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				<-r.Context().Done()
 			}), false)
-			conn, err := net.Dial("tcp", relay)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			conn := procs.Dial(t, relay)
 			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)

@@ -336,11 +336,7 @@ func TestABadTargetIsRefusedBeforeAPick(t *testing.T) {
 func TestASlowUploadIsNotCutAndBlamesNoWorker(t *testing.T) {
 	x := try(t, 1, func(_ int64, _ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
 		func(c *ingress.Config) { c.Timeout = time.Second })
-	conn, err := net.Dial("tcp", x.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, x.addr)
 	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nRingway-Service: echo\r\nTransfer-Encoding: chunked\r\n\r\n")
 	for range 12 {
 		time.Sleep(100 * time.Millisecond) // is slow

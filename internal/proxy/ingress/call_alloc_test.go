@@ -132,11 +132,7 @@ func TestACallOverHTTP2AllocatesAtMostTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := handlerFor(t, "127.0.0.1:1", func(c *ingress.Config) { c.Services = one{service} })
-	nc, err := net.Dial("tcp", served(t, h))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = nc.Close() })
+	nc := procs.Dial(t, served(t, h))
 	requests := messages(t, []hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: "/svc/Method"}, {Name: ":authority", Value: "a.example"},
 		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}, {Name: "user-agent", Value: "grpc-go"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -50,15 +51,11 @@ func TestAPolicyReplacesTheTimeLimitsOfTheRelay(t *testing.T) {
 		<-r.Context().Done()
 	}, func(*ingress.Config) {})
 	x.advertises(advertise.Policy{ProgressTimeout: 300 * time.Millisecond})
-	conn, err := net.Dial("tcp", x.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, x.addr)
 	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n" + wire.ServiceHeader + ": echo\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	for err == nil { // until the relay ends the answer
+	for err := error(nil); err == nil; { // until the relay ends the answer
 		_, err = conn.Read(make([]byte, 1024))
 	}
 	if n := x.count("ringway_relay_silent_requests_total", "endpoint"); n != 1 {

@@ -403,11 +403,7 @@ func TestATunnelHasARecordWhenItEnds(t *testing.T) {
 		_, _ = io.CopyN(io.Discard, rw, 3)
 		_, _ = io.WriteString(conn, "bye!")
 	}))
-	conn, err := net.Dial("tcp", x.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, x.addr)
 	_, _ = io.WriteString(conn, "GET /a%20b HTTP/1.1\r\nHost: x\r\nRingway-Service: echo\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
 	r := bufio.NewReader(conn)
 	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {

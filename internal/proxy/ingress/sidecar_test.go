@@ -3,7 +3,6 @@ package ingress_test
 import (
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
@@ -257,11 +257,7 @@ func TestAnUnreadBodyIsNeverTakenForARequest(t *testing.T) {
 		w.Header().Set(wire.FailedHeader, wire.FailedUnsent)
 		w.WriteHeader(http.StatusBadGateway)
 	}), true)
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, addr)
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nRingway-Service: echo\r\nContent-Length: 1000000\r\n\r\n")
 	_, _ = io.WriteString(conn, "GET /smuggled HTTP/1.1\r\nHost: x\r\nRingway-Service: echo\r\n\r\n")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -207,15 +206,11 @@ func TestATunnelStaysInFlightUntilItEnds(t *testing.T) {
 		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"))
 		_, _ = io.Copy(conn, buffered)
 	}))
-	conn, err := net.Dial("tcp", f.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, f.addr)
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nRingway-Service: echo\r\n\r\nhello\n")
 	r := bufio.NewReader(conn)
-	for line := ""; line != "hello\n"; {
+	for line, err := "", error(nil); line != "hello\n"; {
 		if line, err = r.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}

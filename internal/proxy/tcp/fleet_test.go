@@ -157,11 +157,7 @@ func (f *tcpFleet) metric(id, series string) float64 {
 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := procs.Dial(t, addr)
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn.(*net.TCPConn)
 }

@@ -48,11 +48,7 @@ func start(t *testing.T, service string, handler http.HandlerFunc) *running {
 
 func (r *running) dial(t *testing.T) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := procs.Dial(t, r.addr)
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn
 }
@@ -204,11 +200,7 @@ func TestAShutdownEndsAConnectionThatHasNotNamedItsClient(t *testing.T) {
 	socket := procs.Listen(t)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(socket) }()
-	conn, err := net.Dial("tcp", socket.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	procs.Dial(t, socket.Addr().String())
 	<-reading
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)

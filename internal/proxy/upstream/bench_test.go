@@ -4,12 +4,12 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -74,11 +74,7 @@ func BenchmarkCarry(b *testing.B) {
 		})
 		b.Run("ingress/"+strconv.Itoa(size), func(b *testing.B) {
 			in := startIngress(b, newPool(b, upstream.Config{Address: keepAliveEndpoint(b, size)}), nil)
-			c, err := net.Dial("tcp", in.addr)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.Close()
+			c := procs.Dial(b, in.addr)
 			br := bufio.NewReaderSize(c, 32<<10)
 			request := []byte("GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 			b.ReportAllocs()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -196,11 +195,7 @@ func TestNamesOfFieldsKeepTheirCaseBetweenSidesOfHTTP1(t *testing.T) {
 			t.Error(err)
 		}
 	})}))
-	client, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := procs.Dial(t, addr)
 	br := bufio.NewReader(client)
 	for _, c := range []struct {
 		fields string

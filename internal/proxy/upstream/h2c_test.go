@@ -240,11 +240,7 @@ func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
 		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
 			return upstream.Exchange{Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 		})
-		c, err := net.Dial("tcp", in.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := procs.Dial(t, in.addr)
 		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Ringway-Caller, X-Set\r\n\r\n"+
 			"1\r\na\r\n0\r\nX-Sum: 9\r\nRingway-Caller: forged\r\nRingway-Hop: forged\r\nX-Set: forged\r\nUpgrade: forged\r\n\r\n")
 		if got, want := within(t, seen, "the trailers"), (http.Header{"X-Sum": {"9"}}); fmt.Sprint(got) != fmt.Sprint(want) {

@@ -149,11 +149,7 @@ type rawConn struct {
 // dialRaw connects to an ingress.
 func dialRaw(t testing.TB, addr string) *rawConn {
 	t.Helper()
-	nc, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = nc.Close() })
+	nc := procs.Dial(t, addr)
 	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
 	return &rawConn{Conn: nc, br: bufio.NewReader(nc)}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -238,11 +238,7 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 			SetCookie:      "b=3",
 		}
 	})
-	c, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := procs.Dial(t, in.addr)
 	fmt.Fprint(c, "GET /a%2fb?q=%20 HTTP/1.1\r\nHost: shop.example:81\r\nConnection: X-Secret, keep-alive\r\nX-Secret: 1\r\nTe: trailers, deflate\r\n"+
 		"Keep-Alive: 1\r\nProxy-Authorization: b\r\nProxy-Connection: c\r\nUpgrade: h2c\r\nHttp2-Settings: x\r\nX-Forwarded-For: 198.51.100.1\r\n"+
 		"X-Forwarded-Proto: https\r\nRingway-Hop: 1\r\nCookie: k=v\r\n\r\n")
@@ -548,11 +544,7 @@ func TestEarlyAnswerEndsAnUpload(t *testing.T) {
 		c.untilClosed()
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
-	c, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := procs.Dial(t, in.addr)
 	// The rest of the body never comes; instead, something like a request.
 	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
 	br := bufio.NewReader(c)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -35,11 +36,7 @@ func endless(w http.ResponseWriter, _ *http.Request) {
 
 func dial(t *testing.T, addr, say string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := procs.Dial(t, addr)
 	if _, err := io.WriteString(conn, say); err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,7 @@ const askForTCP = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: 
 // session opens a session over an ingress that switches protocols for it.
 func session(t *testing.T, in *ingress, first string) (*net.TCPConn, *bufio.Reader) {
 	t.Helper()
-	nc, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = nc.Close() })
+	nc := procs.Dial(t, in.addr)
 	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(nc, askForTCP+first)
 	br := bufio.NewReader(nc)
@@ -83,11 +79,7 @@ func TestARequestOfHTTPDoesNotReachATCPService(t *testing.T) {
 func TestASessionThatCannotBeConnectedReportsThatNothingWasSent(t *testing.T) {
 	addr := procs.Refusing(t)
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), nil)
-	nc, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := procs.Dial(t, in.addr)
 	_, _ = io.WriteString(nc, askForTCP)
 	if out := within(t, in.outcomes, "outcome"); out.err == nil || out.err.Stage != upstream.StageDial || out.err.Sent() || out.err.Committed() {
 		t.Errorf("%+v", out)

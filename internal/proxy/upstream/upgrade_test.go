@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
@@ -111,11 +112,7 @@ func TestTunnelsForwardHalfClose(t *testing.T) {
 		c.say("you said " + string(all))
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
-	nc, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := procs.Dial(t, in.addr)
 	_, _ = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\nearly ")
 	br := bufio.NewReader(nc)
 	resp, err := http.ReadResponse(br, nil)
@@ -160,11 +157,7 @@ func TestDrainEndsTunnels(t *testing.T) {
 		}
 	})
 	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), nil)
-	nc, err := net.Dial("tcp", in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := procs.Dial(t, in.addr)
 	_, _ = io.WriteString(nc, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n")
 	br := bufio.NewReader(nc)
 	if _, err := http.ReadResponse(br, nil); err != nil {

@@ -81,11 +81,7 @@ func TestOnlyRelaysAndObserversOfThisClusterComeIn(t *testing.T) {
 
 func TestWhoDoesNotSpeakTLSIsCountedAndLearnsNothing(t *testing.T) {
 	s := start(t, nil)
-	conn, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, s.Addr().String())
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	got, err := io.ReadAll(conn)
@@ -100,11 +96,7 @@ func TestWhoDoesNotSpeakTLSIsCountedAndLearnsNothing(t *testing.T) {
 
 func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 	s := start(t, func(c *Config) { c.HandshakeTimeout = time.Millisecond })
-	conn, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := procs.Dial(t, s.Addr().String())
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("%v, want the connection closed", err)
@@ -119,11 +111,7 @@ func TestAHandshakeThatStallsIsEnded(t *testing.T) {
 func TestSilentConnectionsBlockNoRelay(t *testing.T) {
 	s := start(t, nil)
 	for range 300 {
-		conn, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		procs.Dial(t, s.Addr().String())
 	}
 	config := tlsAs(source(t, s.authority, claims(identity.RoleRelay, "r1")), "http/1.1")
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
