@@ -311,9 +311,9 @@ func TestAWorkerIsReadyWhenTheRelaysOfThePlanHaveConnected(t *testing.T) {
 	for _, attached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t, fleetConfig{Relays: 3, Workers: 1, Secure: true, Attached: attached, Plain: true, RelayArgs: []string{"--skip-relay", echo + "=r3"},
-				WorkerArgs: []string{"--ready-relays", "3"}, Services: func(int) []string { return []string{echo} }})
-			w := f.worker("w1")
+			f := startFleet(t, fleetConfig{Relays: 3, Secure: true, Attached: attached, Plain: true, RelayArgs: []string{"--skip-relay", echo + "=r3"}, WorkerArgs: []string{"--ready-relays", "3"}})
+			await(t, "the relays see each other", func() bool { return f.agrees(3) }) // one that knows of no other plans alone, and an attached worker waits for those that relays list
+			w := f.startWorker("w1", echo)
 			var last readiness
 			await(t, "two of three relays have connected", func() bool {
 				last, _ = f.ready(w.Admin)

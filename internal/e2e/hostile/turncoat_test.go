@@ -77,10 +77,13 @@ func takeOver(t *testing.T, f *fleet, claims procs.Claims) *turncoat {
 	if worker {
 		c.serve(t)
 	}
-	booted := time.Now()
+	booted, forward := time.Now(), ""
+	if !worker { // a relay to which nothing can be forwarded has no place in plans
+		forward = procs.FreeAddrOn(t, c.host)
+	}
 	if c.node, err = membership.New(membership.Config{
 		Cluster: cluster, Environment: environment, ID: c.id, Role: identity.Role(claims.Role), Seeds: f.gossipOf(false),
-		BindAddr: procs.FreeAddrOn(t, c.host), Identity: c.source, Keyring: keys,
+		BindAddr: procs.FreeAddrOn(t, c.host), ForwardAddr: forward, Identity: c.source, Keyring: keys,
 	}); err != nil {
 		t.Fatal(err)
 	}
