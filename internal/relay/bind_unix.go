@@ -36,7 +36,12 @@ func bind(addr string) (_ net.Listener, listen func() error, err error) {
 		return nil, nil, errors.Join(err, ln.Close())
 	}
 	return ln, func() (err error) {
-		controlErr := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), backlog) })
+		controlErr := raw.Control(func(fd uintptr) {
+			// Connections inherit it: what is left of them must not keep the next process from the address.
+			if err = os.NewSyscallError("setsockopt", reuse(int(fd))); err == nil {
+				err = syscall.Listen(int(fd), backlog)
+			}
+		})
 		return errors.Join(controlErr, err)
 	}, nil
 }
@@ -78,13 +83,26 @@ func bindSocket(to *net.TCPAddr) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	steps := []error{os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))}
+	var steps []error
 	if family == syscall.AF_INET6 && to.IP.IsUnspecified() {
 		steps = append(steps, os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)))
 	}
-	steps = append(steps, os.NewSyscallError("bind", syscall.Bind(fd, name)), os.NewSyscallError("set nonblocking", syscall.SetNonblock(fd, true)))
+	// With SO_REUSEADDR two processes could bind the address while none listens, and the second one
+	// would fail when it is ready. Without it, what is left of connections keeps a restarted process
+	// from the address.
+	err = syscall.Bind(fd, name)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err = reuse(fd); err == nil {
+			err = syscall.Bind(fd, name)
+		}
+	}
+	steps = append(steps, os.NewSyscallError("bind", err), os.NewSyscallError("set nonblocking", syscall.SetNonblock(fd, true)))
 	if err := errors.Join(steps...); err != nil {
 		return -1, errors.Join(err, os.NewSyscallError("close", syscall.Close(fd)))
 	}
 	return fd, nil
+}
+
+func reuse(fd int) error {
+	return syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 }

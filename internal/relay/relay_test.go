@@ -23,6 +23,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -640,7 +641,7 @@ func TestAPortThatIsTakenIsAnErrorAndLeavesNothingBound(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	taken := f.relay(func(*Settings) {})
-	free := refusing(t)
+	free := procs.FreeAddr(t)
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r2"
 	s.GossipAddr, s.IngressAddrs, s.PeerAddr, s.AdminAddr = anyPort, []string{free}, anyPort, taken.AdminAddr()
