@@ -47,7 +47,7 @@ longest := ./internal/relay ./membership ./selection/router ./advertise
 # Packages whose tests start whole relays and workers in one process. They wait for gossip, of which
 # the detector's processor time makes losses: test-long runs the programs with it instead, and
 # test-full these tests, one package at a time.
-fleets := /internal/(relay|demo|command)$$|/docs/examples/
+fleets := /internal/(relay|demo|command)$$|/selection/router$$|/docs/examples/
 
 # The race detector finds nothing in packages without goroutines, such as formulas and texts,
 # and takes minutes for the results of simulations.
@@ -55,7 +55,7 @@ unraced := $(fleets)|/internal/(docgen|e2e|mutants|settings|wirefixture)|/sims/i
 
 # What the race detector changes: it excludes tests of allocations, makes other tests smaller,
 # or selects other system calls.
-changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(clusterscript|memnet|overload|peering|requestlog|strategy|proxy/[a-z0-9]+|worker/sidecar)$$
+changed := /ringway/(membership|advertise|affinity|selection/router)$$|/internal/(clusterscript|memnet|overload|peering|requestlog|routing|strategy|proxy/[a-z0-9]+|relay/clienttls|worker/sidecar)$$
 
 # The detector would have each process wait for a second at its end, for races in goroutines
 # that still run. Packages with goroutines have none left then, which goleak checks.
@@ -151,7 +151,7 @@ test-race: ## the tests under the race detector, without fleets, processes, simu
 	raced=$$(go list $(packages) | grep -v -E '$(unraced)'); \
 	export $(race) $(lazy); \
 	go list $(RACE) -export -deps -test $$raced >/dev/null; \
-	go test $(RACE) -timeout $(TIMEOUT) $(filter-out ./internal/relay,$(longest)) $$raced
+	go test $(RACE) -timeout $(TIMEOUT) $(filter-out ./internal/relay ./selection/router,$(longest)) $$raced
 
 # .ci/run does this while lint computes: all of it waits for the network.
 .PHONY: downloads download-modules download-programs

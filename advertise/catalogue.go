@@ -248,7 +248,7 @@ func (c *Catalogue) publishView() {
 	c.views.Store(v)
 }
 
-// reportFull says once that services are refused because there are too many.
+// reportFull logs once that services are refused because there are too many.
 func (c *Catalogue) reportFull(v *View) {
 	was := c.views.Load().full
 	switch {

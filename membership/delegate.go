@@ -128,7 +128,7 @@ func (d *delegate) full(instance string) bool {
 // members come and go at the limit.
 const fullQuiet = 10 * time.Minute
 
-// reportFull says once that the limit is reached: from now on the members that this node sees
+// reportFull logs once that the limit is reached: from now on the members that this node sees
 // are an arbitrary part of the cluster.
 func (d *delegate) reportFull() {
 	if d.refusing.Swap(true) {

@@ -16,9 +16,13 @@ import (
 )
 
 const (
-	// fanout is how many of the seeds that answered are joined, so that many joining
+	// fanout is how many of the addresses that answered are joined, so that many joining
 	// members do not overload one seed.
 	fanout = 3
+	// againAfter, plus up to as much, is when a member that has joined exchanges states with
+	// one more seed. Of members that start together each one has joined before others, and
+	// gossip takes seconds for the last of these.
+	againAfter = time.Second
 	// maxProbed is how many seeds are contacted in one attempt.
 	maxProbed = 10
 	// lonelyInterval, plus up to half of it, is how often a worker looks for members while
@@ -55,6 +59,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // random as well, so workers that lose their last relay together do not all try at once.
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
+	again := time.After(againAfter + rand.N(againAfter))
 	snapshots := n.Watch(ctx)
 	lonely, tried := false, newAttempts(n.cfg.RejoinInterval)
 	pause := time.NewTimer(n.rejoinPause(lonely))
@@ -71,10 +76,24 @@ func (n *Node) keepJoined(ctx context.Context) {
 			if lonely = n.cfg.Role == identity.RoleWorker && len(s.WithRole(identity.RoleRelay)) == 0; lonely && !was {
 				pause.Reset(n.rejoinPause(lonely))
 			}
+		case <-again:
+			n.joinAgain()
 		case <-pause.C:
 			n.rejoin(ctx, lonely, tried)
 			pause.Reset(n.rejoinPause(lonely))
 		}
+	}
+}
+
+// joinAgain exchanges states with one of the seeds that are seen alive. This node itself may be a seed.
+func (n *Node) joinAgain() {
+	alive := make(map[string]bool)
+	for _, m := range n.Snapshot().Members() {
+		alive[m.GossipAddr] = m.ID != n.cfg.ID
+	}
+	seeds := slices.DeleteFunc(n.seeds.Addrs(), func(addr netip.AddrPort) bool { return !alive[addr.String()] })
+	if len(seeds) > 0 {
+		_ = n.joinOne(seeds[rand.IntN(len(seeds))].String()) // errors are counted, and gossip goes on
 	}
 }
 
@@ -106,7 +125,7 @@ func (n *Node) join(ctx context.Context) {
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		if len(targets) == 0 {
 			err = fmt.Errorf("%w: correct --join or the DNS", err)
-		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))]); joinErr != nil {
+		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))], fanout-1); joinErr != nil {
 			err = joinErr
 		} else {
 			n.awaitOthers(watch)
@@ -247,7 +266,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	if len(candidates) == 0 {
 		return
 	}
-	answered, _ := n.joinAny(ctx, candidates) // errors are counted; the next round tries others
+	answered, _ := n.joinAny(ctx, candidates, fanout) // errors are counted; the next round tries others
 	if lonely || alone || ctx.Err() != nil {
 		return
 	}
@@ -260,13 +279,13 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	}
 }
 
-// joinAny sends a hello to all addresses simultaneously and joins a few of those that answered.
-// It returns all addresses that answered, including those that refused. It succeeds if one
+// joinAny sends a hello to all addresses simultaneously and joins at most that many of those that
+// answered. It returns all addresses that answered, including those that refused. It succeeds if one
 // join succeeds.
 //
 // The hello comes before memberlist's join, because it is cheap and its errors have types:
 // memberlist would exchange all states with each address, and returns only text.
-func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []netip.AddrPort, err error) {
+func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (answered []netip.AddrPort, err error) {
 	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
 	if ctx.Err() != nil {
 		return nil, nil
@@ -297,7 +316,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort) (answered []
 		}
 		return answered, joinError(reasons)
 	}
-	reached = reached[:min(fanout, len(reached))]
+	reached = reached[:min(most, len(reached))]
 	joinErrs := make([]error, len(reached))
 	var wg sync.WaitGroup
 	for i, addr := range reached {

@@ -114,7 +114,8 @@ func (l machineListener) Accept() (net.Conn, error) {
 
 // contender is one member of either kind.
 type contender interface {
-	size() int                 // members that it sees alive, itself included
+	size() int // members that it sees alive, itself included
+	sees(id string) bool
 	removed() map[string]int   // how often it removed each member as failed
 	join(seeds []string) error // start is separate: all members exist before the first joins
 	close()                    // as a crash
@@ -162,6 +163,11 @@ func (p *proven) join([]string) error {
 
 func (p *proven) size() int { return count(p.node) }
 
+func (p *proven) sees(id string) bool {
+	_, seen := p.node.Snapshot().Get(id)
+	return seen
+}
+
 func (p *proven) removed() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,10 +185,11 @@ type plain struct {
 	list  *memberlist.Memberlist
 	mu    sync.Mutex
 	count map[string]int
+	alive map[string]bool
 }
 
 func newPlain(t *testing.T, _ *field, id string, m *machine) contender {
-	p := &plain{count: make(map[string]int)}
+	p := &plain{count: make(map[string]int), alive: make(map[string]bool)}
 	transport, err := newPlainTransport(m)
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +210,6 @@ func (p *plain) join(seeds []string) error {
 
 func (p *plain) size() int                     { return p.list.NumMembers() }
 func (p *plain) close()                        { _ = p.list.Shutdown() }
-func (p *plain) NotifyJoin(*memberlist.Node)   {}
 func (p *plain) NotifyUpdate(*memberlist.Node) {}
 func (p *plain) removed() map[string]int {
 	p.mu.Lock()
@@ -211,10 +217,23 @@ func (p *plain) removed() map[string]int {
 	return p.count
 }
 
+func (p *plain) NotifyJoin(n *memberlist.Node) {
+	p.mu.Lock()
+	p.alive[n.Name] = true
+	p.mu.Unlock()
+}
+
+func (p *plain) sees(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.alive[id]
+}
+
 // NotifyLeave counts a member that memberlist removed. Members of these tests never leave.
 func (p *plain) NotifyLeave(n *memberlist.Node) {
 	p.mu.Lock()
 	p.count[n.Name]++
+	p.alive[n.Name] = false
 	p.mu.Unlock()
 }
 

@@ -25,6 +25,7 @@ type field struct {
 	members   []contender
 	formed    time.Duration
 	lasting   time.Duration // of the faults
+	seen      float64       // see result
 }
 
 const fieldSeeds = 3
@@ -49,7 +50,12 @@ func (f *field) at(ip netip.Addr) *machine {
 	return nil
 }
 
-// play forms a fleet, in which all members start together, and returns what was measured.
+// starting is the time within which the members of a fleet join, each at its moment. If all joined at
+// the same one, each would have exchanged states once before any exchanges them for the third time, and
+// none would depend on gossip.
+const starting = time.Second
+
+// play forms a fleet and returns what was measured.
 func play(t *testing.T, size int, lasting time.Duration, kind func(*testing.T, *field, string, *machine) contender, script func(*field) result) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &field{network: memnet.New(memnet.Config{Seed: 1, Latency: time.Millisecond / 2, Jitter: time.Millisecond / 2}), lasting: lasting}
@@ -77,8 +83,10 @@ func play(t *testing.T, size int, lasting time.Duration, kind func(*testing.T, *
 		}()
 		began := time.Now()
 		var joins sync.WaitGroup
-		for _, m := range f.members {
+		for i, m := range f.members {
+			late := time.Duration(f.machines[i].random.Int64N(int64(starting)))
 			joins.Go(func() {
+				time.Sleep(late)
 				if err := m.join(f.seeds()); err != nil {
 					t.Error(err)
 				}
@@ -116,11 +124,40 @@ type result struct {
 	formed  time.Duration
 	wrong   int           // removals of members without a fault, by members without a fault
 	faulty  int           // removals of members with a fault that lives, by members without a fault
+	seen    float64       // share of the time of a fault for which members without one see those with one
 	settled time.Duration // until all members that live see exactly those; 0: not within 10 minutes
+}
+
+// during lets the members [0,bad) have a fault, and measures how long the others see them.
+func (f *field) during(bad int, fault func()) {
+	ended := make(chan struct{})
+	var observer sync.WaitGroup
+	observer.Go(func() {
+		seen, all := 0, 0
+		for over := false; !over; {
+			select {
+			case <-ended:
+				over = true
+			case <-time.After(250 * time.Millisecond):
+				for _, m := range f.members[bad:] {
+					for i := range bad {
+						if all++; m.sees(fieldName(i)) {
+							seen++
+						}
+					}
+				}
+			}
+		}
+		f.seen = float64(seen) / float64(all)
+	})
+	fault()
+	close(ended)
+	observer.Wait()
 }
 
 // settle ends a test: the members [0,bad) have had a fault.
 func (f *field) settle(bad, alive int) (r result) {
+	r.seen = f.seen
 	began := time.Now()
 	if f.await(alive, 10*time.Minute) {
 		r.settled = max(time.Since(began), 100*time.Millisecond)
@@ -163,7 +200,7 @@ var published = []struct {
 		for _, m := range f.machines[:bad] {
 			m.lose(0.8)
 		}
-		time.Sleep(f.lasting)
+		f.during(bad, func() { time.Sleep(f.lasting) })
 		for _, m := range f.machines[:bad] {
 			m.lose(0)
 		}
@@ -171,18 +208,20 @@ var published = []struct {
 	}},
 	{"flip-flop", "1 % of them receive nothing for 20 s of each 40 s", func(f *field) result {
 		bad := max(1, len(f.members)/100)
-		for began := time.Now(); time.Since(began) < f.lasting; {
-			for i := range bad {
-				for j := range f.machines {
-					if i != j {
-						f.network.Block(fieldIP(j), fieldIP(i))
+		f.during(bad, func() {
+			for began := time.Now(); time.Since(began) < f.lasting; {
+				for i := range bad {
+					for j := range f.machines {
+						if i != j {
+							f.network.Block(fieldIP(j), fieldIP(i))
+						}
 					}
 				}
+				time.Sleep(20 * time.Second)
+				f.network.Heal()
+				time.Sleep(20 * time.Second)
 			}
-			time.Sleep(20 * time.Second)
-			f.network.Heal()
-			time.Sleep(20 * time.Second)
-		}
+		})
 		return f.settle(bad, len(f.members))
 	}},
 	{"loss everywhere", "all of them lose 20 % of their packets", func(f *field) result {
@@ -198,12 +237,14 @@ var published = []struct {
 				m.stall(on)
 			}
 		}
-		for began := time.Now(); time.Since(began) < f.lasting; {
-			stall(true)
-			time.Sleep(16384 * time.Millisecond)
-			stall(false)
-			time.Sleep(64 * time.Millisecond)
-		}
+		f.during(bad, func() {
+			for began := time.Now(); time.Since(began) < f.lasting; {
+				stall(true)
+				time.Sleep(16384 * time.Millisecond)
+				stall(false)
+				time.Sleep(64 * time.Millisecond)
+			}
+		})
 		return f.settle(bad, len(f.members))
 	}},
 }
@@ -222,7 +263,7 @@ func TestNoMemberWithoutAFaultIsRemovedInThePublishedTestsOfRapidAndLifeguard(t 
 	for _, p := range published {
 		t.Run(p.name, func(t *testing.T) {
 			row := func(kind string, r result, cost time.Duration) {
-				t.Logf("| %d | %s | %s | %.1f | %d | %d | %.1f | %.1f |", size, p.fault, kind, r.formed.Seconds(), r.wrong, r.faulty, r.settled.Seconds(), cost.Seconds())
+				t.Logf("| %d | %s | %s | %.1f | %d | %d | %.1f | %.1f | %.1f |", size, p.fault, kind, r.formed.Seconds(), r.wrong, r.faulty, 100*r.seen, r.settled.Seconds(), cost.Seconds())
 			}
 			began := time.Now()
 			if compare {

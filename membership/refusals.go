@@ -2,6 +2,7 @@ package membership
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // RefusalError is why one member refuses another. The hello at the beginning of every stream
@@ -93,8 +96,8 @@ type refusals struct {
 	mu     sync.Mutex
 	byAddr map[string]recordedRefusal
 
-	// For incoming connections: a host and what differs, because a stranger chooses everything
-	// else. A second cause on a host gets a line of its own.
+	// For incoming connections: a host and a kind, because a stranger chooses everything else. A
+	// second cause on a host gets a line of its own.
 	inbound  map[refusalKey]*refusedHost
 	minute   time.Time // start of the interval in which lines are counted
 	lines    int
@@ -102,8 +105,23 @@ type refusals struct {
 }
 
 type refusalKey struct {
-	host  netip.Prefix
-	field string // one of refusalFields
+	host netip.Prefix
+	refusalKind
+}
+
+// refusalKind is one of a closed set, so that a stranger cannot make up others. A certificate that
+// is denied and one that is malformed are of two kinds: many workers may run at one host.
+type refusalKind struct {
+	field  string          // one of refusalFields
+	reason identity.Reason // of a certificate that this side refuses
+}
+
+func (e *RefusalError) kind() refusalKind {
+	kind := refusalKind{field: e.Field}
+	if certificate, ok := errors.AsType[*identity.RefusalError](e.Cause); ok {
+		kind.reason = certificate.Field
+	}
+	return kind
 }
 
 // refusedHost is what happened at one host for one reason.
@@ -142,7 +160,7 @@ func (r *refusals) list() (out []Refused) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Refused) int {
-		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Field, b.Field))
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Field, b.Field), a.Last.Compare(b.Last))
 	})
 	return out
 }
@@ -163,7 +181,7 @@ func (r *refusals) record(addr string, err *RefusalError) bool {
 	}
 	now := time.Now()
 	old, known := r.byAddr[addr]
-	if known && now.Sub(old.logged) < refusalQuiet && old.err.Field == err.Field {
+	if known && now.Sub(old.logged) < refusalQuiet && old.err.kind() == err.kind() {
 		r.byAddr[addr] = recordedRefusal{err, old.logged}
 		return false
 	}
@@ -174,7 +192,7 @@ func (r *refusals) record(addr string, err *RefusalError) bool {
 
 // add counts the refusal of an incoming connection. It reports whether the refusal should be logged
 // as a warning, and how many refusals since the last warning were not. Two limits apply: one line a
-// minute for each host and field, and maxRefusalLines for all, since a stranger may have many hosts.
+// minute for each host and kind, and maxRefusalLines for all, since a stranger may have many hosts.
 func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +200,7 @@ func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged
 	if now.Sub(r.minute) >= refusalQuiet {
 		r.minute, r.lines = now, 0
 	}
-	key := refusalKey{hostOf(addr), err.Field}
+	key := refusalKey{hostOf(addr), err.kind()}
 	one, known := r.inbound[key]
 	if !known {
 		if r.inbound == nil {

@@ -1,11 +1,14 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
@@ -50,13 +53,27 @@ func TestStrangersCannotFillTheLogWithRefusals(t *testing.T) {
 func TestASecondCauseOnAHostIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r refusals
+		certificate := func(reason identity.Reason) RefusalError {
+			return RefusalError{Field: fieldCertificate, Cause: &identity.RefusalError{Field: reason}}
+		}
+		byOther := RefusalError{Field: fieldCertificate, Cause: errors.New("refused by the other end")}
 		for _, try := range []struct {
-			field string
-			line  bool
-		}{{fieldCluster, true}, {fieldCluster, false}, {fieldKey, true}, {fieldKey, false}, {fieldCluster, false}} {
+			because RefusalError
+			line    bool
+		}{
+			{RefusalError{Field: fieldCluster}, true}, {RefusalError{Field: fieldCluster}, false},
+			{RefusalError{Field: fieldKey}, true}, {RefusalError{Field: fieldKey}, false}, {RefusalError{Field: fieldCluster}, false},
+			{certificate("denied"), true}, {certificate("malformed"), true}, {byOther, true},
+			{certificate("denied"), false}, {certificate("malformed"), false}, {byOther, false},
+		} {
 			time.Sleep(time.Second)
-			if got, _ := r.add("10.0.0.9:7400", &RefusalError{Field: try.field}); got != try.line {
-				t.Errorf("refusal because of the %s: a line is written: %v, want %v", try.field, got, try.line)
+			if got, _ := r.add("10.0.0.9:7400", &try.because); got != try.line {
+				t.Errorf("%+v: a line is written: %v, want %v", try.because, got, try.line)
+			}
+		}
+		for reason, line := range map[identity.Reason]bool{"denied": true, "expired": true} {
+			if err := certificate(reason); r.record("10.0.0.9:7400", &err) != line {
+				t.Errorf("outgoing, %s: a line is written: %v, want %v", reason, !line, line)
 			}
 		}
 	})

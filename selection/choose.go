@@ -45,7 +45,7 @@ func (x *Exclusion) Excludes(id string) bool {
 	case !c.table.limited:
 		return false
 	}
-	one := e.drawn()
+	one := e.candidate()
 	if one.room(c.now) <= c.worst {
 		return false
 	}
@@ -147,6 +147,6 @@ func (b *core) usable(id string, now Instant) bool {
 	if e == nil || !e.state.usable() {
 		return false
 	}
-	one := e.drawn()
+	one := e.candidate()
 	return one.room(now.tick()) == hasRoom
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ringway/ringway/internal/outlier"
 )
 
 // core is a Balancer without the type of its values: so the code of a pick exists once, however
@@ -25,7 +27,7 @@ type core struct {
 
 	_ [128]byte // separate the cache lines that picks write from those they only read
 
-	winner winner
+	winner runningWinner
 
 	mu        sync.Mutex            // guards the fields below and publishing tables
 	members   map[string]*member    // by endpoint ID
@@ -39,14 +41,14 @@ type core struct {
 
 // member is the part of an endpoint's record that is used only with core.mu held.
 type member struct {
-	state     *state
-	until     Instant        // end of the eviction
-	readmit   Instant        // last return from eviction
-	evictions int            // k: consecutive evictions
-	slow      evictionPeriod // time in which the latency was too high
-	counted   uint64         // picks already included in the rate of requests
-	ended     uint64         // ended requests already included in the tier's count
-	reason    string         // of the last eviction
+	state        *state
+	until        Instant // end of the eviction
+	readmittedAt Instant // last return from eviction
+	backoff      outlier.Backoff
+	slow         slowPeriod // time in which the latency was too high
+	counted      uint64     // picks already included in the rate of requests
+	ended        uint64     // ended requests already included in the tier's count
+	reason       string     // of the last eviction
 }
 
 // init prepares a core with an empty range.
@@ -80,7 +82,7 @@ func (b *core) update(endpoints []Endpoint[any], minEffective int, now Instant) 
 		members[e.ID] = m
 		entries[i] = entry{Endpoint: e, state: m.state, member: m}
 	}
-	weighOut(entries)
+	setQueueCosts(entries)
 	b.assignTiers(entries)
 	b.members = members
 	b.effective.floor = minEffective
@@ -123,11 +125,7 @@ func (b *core) refresh(now Instant) {
 	for i := range t.entries {
 		e := &t.entries[i]
 		e.state.freshen(now.tick())
-		if phase(e.state.phase.Load()) == evicted && now >= e.member.until {
-			e.state.probing.Store(0)
-			e.state.phase.Store(uint32(halfOpen))
-			changed = true
-		}
+		changed = e.endEviction(now) || changed
 	}
 	b.refreshMedians(t)
 	b.compareTiers(t.entries, now)
@@ -240,9 +238,9 @@ type table struct {
 	limited bool
 	// inactive is true if an endpoint is evicted or half-open.
 	inactive bool
-	// full are the tiers of which no further endpoint may be evicted. Without it, every
-	// failure in a failing range would take the mutex.
-	full tierSet
+	// counts tell of which tiers no more may be evicted. Without them, every failure in a
+	// failing range would take the mutex.
+	counts tierCounts
 }
 
 // shape holds the inputs of a table other than the endpoints.
@@ -259,15 +257,9 @@ type entry struct {
 
 // newTable builds a table. Tables of one range share the entries and their index.
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
-	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s}
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries)}
 	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
 	t.inactive = slices.ContainsFunc(entries, func(e entry) bool { return phase(e.state.phase.Load()) != active })
-	counts := tally(entries)
-	for _, c := range counts {
-		if counts.full(c.tier) {
-			t.full.add(c.tier)
-		}
-	}
 	t.guests = t.activeGuests()
 	for _, share := range tierShares(entries, s.overprovisioning) {
 		c, beyond := t.candidates(share)
@@ -298,7 +290,7 @@ func (t *table) activeGuests() candidates {
 		case !e.Guest:
 			others = true
 		case phase(e.state.phase.Load()) == active:
-			guests, weights = append(guests, e.drawn()), append(weights, e.Weight)
+			guests, weights = append(guests, e.candidate()), append(weights, e.Weight)
 		}
 	}
 	if !others || len(guests) == 0 {
@@ -330,18 +322,18 @@ func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 			t.halfOpen = true
 		default:
 			if size == 0 {
-				out, outWeights = append(out, e.drawn()), append(outWeights, e.Weight)
+				out, outWeights = append(out, e.candidate()), append(outWeights, e.Weight)
 				continue
 			}
 			size--
 		}
 		t.routed[i] = true
-		in, weights = append(in, e.drawn()), append(weights, e.Weight)
+		in, weights = append(in, e.candidate()), append(weights, e.Weight)
 	}
 	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
 }
 
-func (e *entry) drawn() candidate { return candidate{e.state, e, e.Limit} }
+func (e *entry) candidate() candidate { return candidate{e.state, e, e.Limit} }
 
 // index returns the entries by ID.
 func index(entries []entry) map[string]*entry {
@@ -352,10 +344,10 @@ func index(entries []entry) map[string]*entry {
 	return byID
 }
 
-// weighOut sets state.perOut, what one request in flight adds to the queue: the mean weight
+// setQueueCosts sets state.queueCost, what one request in flight adds to the queue: the mean weight
 // of the tier divided by the endpoint's weight. So an endpoint of twice the weight counts
 // as equally busy with twice as many requests.
-func weighOut(entries []entry) {
+func setQueueCosts(entries []entry) {
 	var sums [256]float64
 	var counts [256]int
 	for i := range entries {
@@ -366,26 +358,26 @@ func weighOut(entries []entry) {
 	}
 	for i := range entries {
 		e := &entries[i]
-		perOut := float32(1)
+		queueCost := float32(1)
 		if e.Weight > 0 {
-			perOut = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
+			queueCost = float32(sums[e.Tier] / float64(counts[e.Tier]) / e.Weight)
 		}
-		e.state.perOut.Store(math.Float32bits(perOut))
+		e.state.queueCost.Store(math.Float32bits(queueCost))
 	}
 }
 
-// winner is the running winner score W, float32 bits. Concurrent picks may lose a step;
+// runningWinner is the running winner score W, float32 bits. Concurrent picks may lose a step;
 // that is harmless, because W is an average of about sixty picks.
-type winner struct{ bits atomic.Uint32 }
+type runningWinner struct{ bits atomic.Uint32 }
 
-func (w *winner) load() float32 { return math.Float32frombits(w.bits.Load()) }
+func (w *runningWinner) load() float32 { return math.Float32frombits(w.bits.Load()) }
 
-// follow moves W by 1/16 of the distance to the score of the winner of one pick in four,
+// update moves W by 1/16 of the distance to the score of the winner of one pick in four,
 // which the random bits choose: all processors share the cache line of W, and with two of
 // them a write at every pick takes a fifth of the time of a request. (Bits 1 and 2 are free:
 // the draws do not depend on them noticeably.) Steps below 0.1 % of W are skipped, so that
 // the line is not written while scores are stable.
-func (w *winner) follow(old, score float32, random uint64) {
+func (w *runningWinner) update(old, score float32, random uint64) {
 	if old == 0 {
 		w.bits.Store(math.Float32bits(score))
 		return

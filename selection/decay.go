@@ -1,6 +1,11 @@
 package selection
 
-import "math"
+import (
+	"math"
+	"time"
+
+	"github.com/ringway/ringway/internal/outlier"
+)
 
 const (
 	decayStepsPerUnit = 16
@@ -29,9 +34,10 @@ func decay(steps float32) float32 {
 
 // Time constants of the score, as factors from ticks to steps of decay.
 const (
-	perLatencyTau = decayStepsPerUnit / (6 * ticksPerSecond)   // weight of latency samples
-	perReportsTau = decayStepsPerUnit / (3 * ticksPerSecond)   // weight of reports in their average
-	perBadAge     = 1 / (5 * ticksPerSecond)                   // bad estimates, on a straight line
-	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond)  // sends, success, failure counts
+	perLatencyTau = decayStepsPerUnit / (6 * ticksPerSecond)  // weight of latency samples
+	perReportsTau = decayStepsPerUnit / (3 * ticksPerSecond)  // weight of reports in their average
+	perBadAge     = 1 / (5 * ticksPerSecond)                  // bad estimates, on a straight line
+	perRelaxTau   = decayStepsPerUnit / (10 * ticksPerSecond) // sends, success
+	perCountTau   = decayStepsPerUnit / (float32(outlier.Memory/time.Second) * ticksPerSecond)
 	perReportTau  = decayStepsPerUnit / (0.1 * ticksPerSecond) // a reported load, towards its average
 )

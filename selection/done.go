@@ -59,17 +59,13 @@ func (b *core) learn(p ticket, now Instant, r Result) {
 		} else {
 			storeTick(&s.silenceTick, t)
 		}
-		consecutive := s.failed(t)
-		failures, requests := s.count(1, t)
-		tier := s.tier.Load()
-		failing := tier.count(1)
+		s.failed(t)
+		s.count(1, t)
+		s.tier.Load().count(1)
 		if p.is == probing {
 			b.evictProbed(p.entry, now)
-		} else if phase(s.phase.Load()) == active && b.suspect(consecutive, failures, requests) && !b.table.Load().full.has(p.entry.Tier) {
-			record := record{consecutive, failures, requests, failing, tier.otherShare()}
-			if cause, reason := b.evictionReason(record, b.others(p.entry, t)); cause != "" {
-				b.evict(p.entry, now, cause, reason)
-			}
+		} else {
+			b.evictIfFailing(p.entry, s.record(t), now)
 		}
 	case Shed, Full:
 		if r.Outcome == Full {

@@ -248,7 +248,7 @@ func (b *core) stats(now Instant) []EndpointStats {
 	stats := make([]EndpointStats, len(t.entries))
 	for i := range t.entries {
 		e := &t.entries[i]
-		one := e.drawn()
+		one := e.candidate()
 		s := e.state
 		latency, _ := unpack(s.latency.Load())
 		_, _, _, ramp := s.parts(&v)

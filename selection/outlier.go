@@ -9,124 +9,57 @@ import (
 	"github.com/ringway/ringway/internal/outlier"
 )
 
-// record holds the figures by which an endpoint that has just failed is judged.
-type record struct {
-	consecutive        uint32  // failures in a row
-	failures, requests float32 // recent; counts that decay over 10 s
-	failing            float32 // share of failures in its tier
-	otherFailing       float32 // lowest share expected in another tier, 1 for none
+// limits are what an endpoint may have while the others of its tier are healthy.
+func (b *core) limits() outlier.Limits {
+	return outlier.Limits{InARow: b.cfg.ConsecutiveFailures, Share: b.cfg.ErrorRateThreshold}
 }
 
-// evictionReason returns why an endpoint that has just failed should be evicted, as a
-// label for metrics and as a text for operators, or two empty strings.
-//
-// Failures in a row count only while the other endpoints of the tier are healthy: at a
-// 10 % background failure rate healthy endpoints have four in a row by chance. The failure
-// share must exceed that of the others by more than the threshold with statistical
-// certainty, because the plain share of a few dozen requests exceeds 5 % by chance too
-// often. So a fault that all endpoints share evicts none (panic), and a third that fails
-// is evicted however much that raises the mean.
-//
-// A fault of the whole range shows in all tiers. So failures in a row also count while
-// another tier that has endpoints to spare is healthy, or fails less than a third as much
-// as this one. The failure share then needs to exceed only the threshold, and three times
-// the share of the other tier if that tier exceeds the threshold too.
-func (b *core) evictionReason(r record, o others) (cause EvictionCause, reason string) {
-	threshold, other := b.cfg.ErrorRateThreshold, float64(r.otherFailing)
-	if b.inARow(r.consecutive) && (o.healthy(threshold) || other < threshold || float64(r.failing) > 3*other) {
-		return forFailuresInARow, fmt.Sprintf("%d consecutive failures", r.consecutive)
+// evictIfFailing evicts an endpoint that has just failed if it fails more than the others. A
+// fault of the whole range shows in all tiers, so another tier counts too, if it has endpoints
+// to spare.
+func (b *core) evictIfFailing(e *entry, r outlier.Record, now Instant) {
+	if phase(e.state.phase.Load()) != active || !b.limits().Exceeded(r) {
+		return
 	}
-	share := float64(r.failures) / float64(r.requests)
-	if b.surely(r.failures, r.requests) && (o.exceeded(r, threshold) || other <= threshold || share >= 3*other) {
-		return forErrorRate, fmt.Sprintf("error rate %.0f%% of %.0f recent requests", 100*share, r.requests)
+	counts := b.table.Load().counts
+	c := counts.of(e.Tier)
+	if c == nil || counts.full(e.Tier) {
+		return
 	}
-	return "", ""
+	if cause, reason := b.limits().Verdict(r, b.others(e, *c, now.tick())); cause != "" {
+		b.evict(e, now, EvictionCause(cause), reason)
+	}
 }
 
-// suspect reports whether an endpoint with these counts might be evicted if the others of
-// its tier are healthy.
-func (b *core) suspect(consecutive uint32, failures, requests float32) bool {
-	return b.inARow(consecutive) || b.surely(failures, requests)
+// record returns what failures are judged by.
+func (s *state) record(now tick) outlier.Record {
+	failures, requests := s.decayedCounts(now)
+	return outlier.Record{
+		Count:  outlier.Count{Failures: float64(failures), Requests: float64(requests)},
+		InARow: int(s.consecutive.Load()),
+		Age:    time.Duration(now.since(tick(s.countsTick.Load()))) << tickShift,
+	}
 }
 
-func (b *core) inARow(consecutive uint32) bool {
-	return int64(consecutive) > int64(b.cfg.ConsecutiveFailures)
-}
-
-// surely reports whether a failure share exceeds the threshold with statistical certainty.
-func (b *core) surely(failures, requests float32) bool {
-	return requests >= outlier.Enough && outlier.LowerBound(float64(failures), float64(requests), outlier.Sure) > b.cfg.ErrorRateThreshold
-}
-
-// others sums up the endpoints of a tier without the one that is judged, and without those
-// that are evicted.
-type others struct {
-	failures, requests float64 // recent; counts that decay over 10 s
-	recent, failing    int     // endpoints with recent requests; those whose last request failed
-}
-
-// others returns the figures of the other endpoints of the tier of e. It leaves out as many
-// endpoints that look broken themselves, by two failures in a row or by their share, as may
-// be evicted in addition to e: otherwise the endpoints of a third that fails would excuse
-// each other. While another tier can take the traffic that is half of the tier: all may be
-// evicted then, but if most fail, the tier as a whole must fail more than another. It is a
-// pass over the range, for the failures of a suspect only.
-func (b *core) others(e *entry, now tick) (o others) {
+// others returns the figures of the other endpoints of the tier of e, without those that are
+// evicted. As many that look broken are left out as may be evicted in addition to e. While
+// another tier can take the traffic that is half of the tier: all may be evicted then, but if
+// most fail, the tier as a whole must fail more than another. It is a pass over the range, for
+// the failures of a suspect only.
+func (b *core) others(e *entry, c tierCount, now tick) outlier.Others {
 	t, tier := b.table.Load(), e.state.tier.Load()
-	drawable, out := 0, 0
-	for i := range t.entries {
-		if s := t.entries[i].state; t.entries[i].Weight > 0 && s.tier.Load() == tier {
-			drawable++
-			if phase(s.phase.Load()) != active {
-				out++
-			}
-		}
+	o := outlier.Others{Elsewhere: float64(tier.otherShare()), Together: float64(tier.share()), Spare: maxEvicted(c.drawable)}
+	if o.Elsewhere < outlier.Nowhere {
+		o.Spare = c.drawable / 2
 	}
-	spare := maxEvicted(drawable)
-	if tier.otherShare() < 1 {
-		spare = drawable / 2
-	}
-	spare -= out + 1
+	o.Spare -= c.evicted + 1
 	for i := range t.entries {
 		s := t.entries[i].state
-		if s == e.state || t.entries[i].Weight <= 0 || s.tier.Load() != tier || phase(s.phase.Load()) != active {
-			continue
-		}
-		failures, requests := s.decayedCounts(now)
-		consecutive := s.consecutive.Load()
-		if spare > 0 && (consecutive > 1 || b.surely(failures, requests)) {
-			spare--
-			continue
-		}
-		o.failures += float64(failures)
-		o.requests += float64(requests)
-		if requests > 0 && now.since(tick(s.countsTick.Load())) < recentAge {
-			o.recent++
-			if consecutive > 0 {
-				o.failing++
-			}
+		if s != e.state && t.entries[i].Weight > 0 && s.tier.Load() == tier && phase(s.phase.Load()) == active {
+			o.Add(s.record(now), b.limits())
 		}
 	}
 	return o
-}
-
-// healthy reports whether the others fail less than the threshold. The share of recent
-// requests alone would notice too late that all endpoints begin to fail, so the last
-// requests count as well. Without any request the others count as healthy.
-func (o others) healthy(threshold float64) bool {
-	return o.failures < threshold*max(o.requests, 1) && float64(o.failing) < threshold*float64(max(o.recent, 1))
-}
-
-// exceeded reports whether the failure share of an endpoint surely exceeds that of the
-// others, by more than the threshold. Of others with few requests nothing is sure.
-func (o others) exceeded(r record, threshold float64) bool {
-	if o.requests < outlier.Enough {
-		return false
-	}
-	return outlier.Excess(
-		outlier.Count{Failures: float64(r.failures), Requests: float64(r.requests)},
-		outlier.Count{Failures: o.failures, Requests: o.requests},
-		outlier.Sure) > threshold
 }
 
 // maxEvicted is how many of the n endpoints of a tier may be evicted or half-open at the
@@ -144,23 +77,22 @@ func (b *core) evict(e *entry, now Instant, cause EvictionCause, reason string) 
 	t := b.table.Load()
 	// A ticket may outlive its endpoint's place in the range.
 	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.member == e.member })
-	if i < 0 || t.entries[i].Weight <= 0 || t.full.has(t.entries[i].Tier) {
+	if i < 0 || t.entries[i].Weight <= 0 || t.counts.full(t.entries[i].Tier) {
 		return
 	}
 	b.evictEntry(e.member, now, cause, reason)
 	b.table.Store(t.again())
 }
 
-// evictEntry starts an eviction, which ends after min(MaxEviction, 2^k s)·U(0.5, 1).
-// b.mu is held; the caller publishes a new table.
+// evictEntry starts an eviction, longer than the last one if that was not long ago. b.mu is
+// held; the caller publishes a new table.
 func (b *core) evictEntry(m *member, now Instant, cause EvictionCause, reason string) {
-	// After MaxEviction without an eviction, k starts at 0 again.
-	if phase(m.state.phase.Load()) == active && m.evictions > 0 && now-m.readmit > Instant(b.cfg.MaxEviction) {
-		m.evictions = 0
+	var well time.Duration
+	if phase(m.state.phase.Load()) == active {
+		well = time.Duration(now - m.readmittedAt)
 	}
-	m.evictions++
 	m.reason = reason
-	m.until = now + Instant(outlier.Eviction(m.evictions, b.cfg.MaxEviction, unit(b.random(nil))))
+	m.until = now + Instant(m.backoff.Next(well, b.cfg.MaxEviction, unit(b.random(nil))))
 	m.state.phase.Store(uint32(evicted))
 	if b.cfg.OnEvict != nil {
 		b.cfg.OnEvict(cause)
@@ -195,7 +127,7 @@ func (b *core) readmit(m *member, now Instant) {
 	m.state.restart()
 	m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
 	m.state.phase.Store(uint32(active))
-	m.readmit = now
+	m.readmittedAt = now
 }
 
 // readmitExcess enforces the limit on evictions after the range has shrunk: the
@@ -221,9 +153,9 @@ type EvictionCause string
 // The causes.
 const (
 	// forFailuresInARow: more than ConsecutiveFailures failures in a row.
-	forFailuresInARow EvictionCause = "consecutive_failures"
-	// forErrorRate: the failure share is above ErrorRateThreshold.
-	forErrorRate EvictionCause = "error_rate"
+	forFailuresInARow = EvictionCause(outlier.FailuresInARow)
+	// forErrorRate: the failure share surely exceeds that of the others by ErrorRateThreshold.
+	forErrorRate = EvictionCause(outlier.ErrorRate)
 	// forLatency: the latency estimate is above LatencyFactor times the median.
 	forLatency EvictionCause = "latency"
 	// forFailingAgain: the request that tried a half-open endpoint failed.
@@ -233,6 +165,17 @@ const (
 // EvictionCauses lists all causes.
 func EvictionCauses() []EvictionCause {
 	return []EvictionCause{forFailuresInARow, forErrorRate, forLatency, forFailingAgain}
+}
+
+// endEviction makes an evicted endpoint half-open when its time is over, and reports whether it did.
+// core.mu is held.
+func (e *entry) endEviction(now Instant) bool {
+	if phase(e.state.phase.Load()) != evicted || now < e.member.until {
+		return false
+	}
+	e.state.probing.Store(0)
+	e.state.phase.Store(uint32(halfOpen))
+	return true
 }
 
 const (
@@ -255,8 +198,8 @@ const (
 	slowRecovers = 0.75
 )
 
-// evictionPeriod is a time in which an endpoint's latency is too high. The zero value is none.
-type evictionPeriod struct {
+// slowPeriod is a time in which an endpoint's latency is too high. The zero value is none.
+type slowPeriod struct {
 	since Instant
 	ended uint64  // requests that had ended at the start of the period
 	worst float32 // highest estimate in the period, ns
@@ -282,11 +225,10 @@ func (b *core) evictSlow(t *table, now Instant) (changed bool) {
 	}
 	for i := range t.entries {
 		if e := &t.entries[i]; e.Weight <= 0 {
-			e.member.slow = evictionPeriod{}
+			e.member.slow = slowPeriod{}
 		}
 	}
-	counts := tally(t.entries)
-	for _, c := range counts {
+	for _, c := range t.counts {
 		changed = b.evictSlowOf(t, c, now) || changed
 	}
 	return changed
@@ -306,12 +248,12 @@ func (b *core) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool)
 		latency, at := unpack(s.latency.Load())
 		latency = relaxed(latency, median, now.tick().since(at))
 		if e.Weight <= 0 || phase(s.phase.Load()) != active || latency <= limit {
-			m.slow = evictionPeriod{}
+			m.slow = slowPeriod{}
 			continue
 		}
 		ended := s.done.Load()
 		if m.slow.worst == 0 || latency < slowRecovers*m.slow.worst { // the period begins, or the endpoint recovers or is silent
-			m.slow = evictionPeriod{since: now, ended: ended}
+			m.slow = slowPeriod{since: now, ended: ended}
 		}
 		m.slow.worst = max(m.slow.worst, latency)
 		n := ended - m.slow.ended
@@ -322,7 +264,7 @@ func (b *core) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool)
 		}
 		b.evictEntry(m, now, forLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
 			round(latency), time.Duration(now-m.slow.since).Round(time.Second), of, round(median)))
-		m.slow = evictionPeriod{}
+		m.slow = slowPeriod{}
 		tier.evicted++
 		changed = true
 	}

@@ -88,10 +88,10 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 		redraws--
 	}
 	if best != nil && c == &t.near && c.dominant < 0 {
-		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
+		best, lowest = b.beyond(t, best, bestSoFar{lowest, &v, d})
 	}
 	if best != nil && len(t.guests.drawn) > 0 && winner > 0 && lowest > spillAbove*winner {
-		best, lowest = b.better(&t.guests, best, seen{lowest, &v, d})
+		best, lowest = b.better(&t.guests, best, bestSoFar{lowest, &v, d})
 	}
 	if best == nil && t.limited {
 		return b.pickAround(t, now, excluded, d)
@@ -99,7 +99,7 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 	if best == nil { // every score overflowed to +Inf or NaN
 		best = &c.drawn[0]
 	} else if c.dominant < 0 && d.real() {
-		b.winner.follow(winner, lowest, random)
+		b.winner.update(winner, lowest, random)
 	}
 	p, ok := b.begin(best, now, d)
 	if !ok { // another request took the last place in the meantime
@@ -108,8 +108,8 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 	return p, nil
 }
 
-// seen is the score of the best endpoint so far, with the context of the pick.
-type seen struct {
+// bestSoFar is the score of the best endpoint so far, with the context of the pick.
+type bestSoFar struct {
 	score float32
 	v     *view
 	d     *Decision
@@ -119,11 +119,11 @@ type seen struct {
 // has a request of this relay in flight. The effective range is narrow to keep its
 // estimates fresh; long or simultaneous requests need more endpoints, and Refresh would
 // widen the range too late for them.
-func (b *core) beyond(t *table, best *candidate, so seen) (*candidate, float32) {
+func (b *core) beyond(t *table, best *candidate, sofar bestSoFar) (*candidate, float32) {
 	if len(t.beyond.drawn) == 0 || best.state.outstanding() == 0 {
-		return best, so.score
+		return best, sofar.score
 	}
-	return b.better(&t.beyond, best, so)
+	return b.better(&t.beyond, best, sofar)
 }
 
 // spillAbove is how many times the usual score of a winner the best endpoint must have before a
@@ -132,20 +132,20 @@ func (b *core) beyond(t *table, best *candidate, so seen) (*candidate, float32) 
 const spillAbove = 2
 
 // better returns best, or the better of two candidates if that one has a lower score.
-func (b *core) better(c *candidates, best *candidate, so seen) (*candidate, float32) {
-	first := c.one(uint32(b.random(so.d) >> 32))
-	second := c.one(uint32(b.random(so.d) >> 32))
+func (b *core) better(c *candidates, best *candidate, sofar bestSoFar) (*candidate, float32) {
+	first := c.one(uint32(b.random(sofar.d) >> 32))
+	second := c.one(uint32(b.random(sofar.d) >> 32))
 	if second == first {
-		so.d.pair(first, nil, so.v, false)
+		sofar.d.pair(first, nil, sofar.v, false)
 	} else {
-		so.d.pair(first, second, so.v, false)
+		sofar.d.pair(first, second, sofar.v, false)
 	}
 	for _, one := range []*candidate{first, second} {
-		if score := one.withRoom(one.state.score(so.v), so.v); score < so.score {
-			best, so.score = one, score
+		if score := one.withRoom(one.state.score(sofar.v), sofar.v); score < sofar.score {
+			best, sofar.score = one, score
 		}
 	}
-	return best, so.score
+	return best, sofar.score
 }
 
 // begin makes the ticket and counts the request as sent, unless the endpoint is at its
@@ -253,10 +253,10 @@ func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusi
 		return ticket{}, false
 	}
 	if c == &t.near && excluded.count() == 0 {
-		best, lowest = b.beyond(t, best, seen{lowest, &v, d})
+		best, lowest = b.beyond(t, best, bestSoFar{lowest, &v, d})
 	}
 	if d.real() {
-		b.winner.follow(winner, lowest, b.random(d))
+		b.winner.update(winner, lowest, b.random(d))
 	}
 	if d != nil && len(d.Pairs) == 0 {
 		d.only()
@@ -288,7 +288,7 @@ func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision)
 		if excluded.contains(e.state) {
 			continue
 		}
-		one := e.drawn()
+		one := e.candidate()
 		rank, weight, taken := lastRouted, e.Weight, 0.0
 		switch room := one.room(now.tick()); {
 		case room == noRoom || room == refusedLately && excluded.count() > 0:

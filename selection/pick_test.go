@@ -251,14 +251,14 @@ func TestRedrawsShortenTheTail(t *testing.T) {
 }
 
 func TestTheRunningWinnerMovesByASixteenthAtOnePickInFour(t *testing.T) {
-	var w winner
-	w.follow(w.load(), 640, 0b110) // the first counts in any case
-	w.follow(w.load(), 1280, 0b001)
+	var w runningWinner
+	w.update(w.load(), 640, 0b110) // the first counts in any case
+	w.update(w.load(), 1280, 0b001)
 	near(t, "W", float64(w.load()), 680, 0.0001)
-	w.follow(w.load(), 0, 0b1000)
+	w.update(w.load(), 0, 0b1000)
 	near(t, "W", float64(w.load()), 680-680.0/16, 0.0001)
 	for _, random := range []uint64{0b010, 0b100, 0b110} {
-		w.follow(w.load(), 10, random)
+		w.update(w.load(), 10, random)
 	}
 	near(t, "W after three picks that do not count", float64(w.load()), 680-680.0/16, 0.0001)
 }

@@ -59,7 +59,7 @@ func (r *rig) pick(excluded *Exclusion) Pick[any] {
 
 func (r *rig) room(id string) room {
 	r.t.Helper()
-	one := r.pickFromTable(id).drawn()
+	one := r.pickFromTable(id).candidate()
 	return one.room(r.now.tick())
 }
 

@@ -142,7 +142,7 @@ func (s *state) silence(v *view) float32 {
 // slowness is the latency, in ns, that a silence of so many ticks stands for.
 func slowness(silence int32) float32 { return float32(silence) * (1 << tickShift) / 2 }
 
-func (s *state) weighed() float32 { return math.Float32frombits(s.perOut.Load()) }
+func (s *state) weighed() float32 { return math.Float32frombits(s.queueCost.Load()) }
 
 // outstanding returns this balancer's requests in flight. done is read first, so the
 // difference is never negative.

@@ -44,7 +44,7 @@ type state struct {
 	phase       atomic.Uint32
 	probing     atomic.Uint32 // 1 while the one request of a half-open endpoint is out
 	streaming   atomic.Int32  // requests in flight whose answer has begun
-	perOut      atomic.Uint32 // float32: what an own request in flight adds to the queue
+	queueCost   atomic.Uint32 // float32: what an own request in flight adds to the queue
 
 	full atomic.Uint32              // tick until which it counts as full, refusals in a row; see refused
 	tier atomic.Pointer[tierHealth] // of its tier, or of a range with one tier
@@ -196,14 +196,14 @@ func reportWeight(samples uint32, elapsed int32, alpha float32) float32 {
 
 // failed lowers the success average by 5 %, without relaxing it first: the failure shows
 // that relaxing was premature. Latency, report and sends do not change.
-func (s *state) failed(now tick) (consecutive uint32) {
+func (s *state) failed(now tick) {
 	success := float32(1)
 	if word := s.success.Load(); word != 0 {
 		success, _ = unpack(word)
 	}
 	s.success.Store(pack(max(success*0.95, 1e-6), now))
 	s.failures.Add(1)
-	return s.consecutive.Add(1)
+	s.consecutive.Add(1)
 }
 
 // unanswered keeps, as the estimate, what the score made of the silence while requests
@@ -220,21 +220,17 @@ func (s *state) unanswered(now tick, median float32) {
 	}
 }
 
-// count adds one ended request to the counts that decay over 10 s and returns
-// failures and requests.
-func (s *state) count(failure float32, now tick) (failures, requests float32) {
-	failures, requests = s.decayedCounts(now)
-	failures += failure
-	requests++
-	s.counts.Store(packPair(failures, requests))
+// count adds one ended request to the counts, which decay with outlier.Memory.
+func (s *state) count(failure float32, now tick) {
+	failures, requests := s.decayedCounts(now)
+	s.counts.Store(packPair(failures+failure, requests+1))
 	storeTick(&s.countsTick, now)
-	return failures, requests
 }
 
 func (s *state) decayedCounts(now tick) (failures, requests float32) {
 	failures, requests = unpackPair(s.counts.Load())
 	if age := now.since(tick(s.countsTick.Load())); age > 0 {
-		d := decay(float32(age) * perRelaxTau)
+		d := decay(float32(age) * perCountTau)
 		failures, requests = failures*d, requests*d
 	}
 	return failures, requests
@@ -338,8 +334,6 @@ const (
 	reportExpiry = int32(10_000_000_000 >> tickShift)
 	// unusualQueue times the usual queue keeps requests away however busy the others are.
 	unusualQueue = 10
-	// recentAge, 10 s: an older last request says nothing about the present.
-	recentAge = int32(10_000_000_000 >> tickShift)
 	// staleAge, 1 s: an estimate older than this follows a sample faster.
 	staleAge = int32(1_000_000_000 >> tickShift)
 	// minHold, 100 ms: the count of sends starts to decay after this long without one.

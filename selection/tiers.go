@@ -98,18 +98,17 @@ func newTierHealth() *tierHealth {
 	return h
 }
 
-// count updates the failure share with one request and returns it.
-func (h *tierHealth) count(failure float32) float32 {
+// count updates the failure share with one request.
+func (h *tierHealth) count(failure float32) {
 	failing := h.share()
 	if failing == 0 && failure == 0 {
-		return 0
+		return
 	}
 	failing += 0.01 * (failure - failing)
 	if failing < 1e-6 {
 		failing = 0
 	}
 	h.failing.Store(math.Float32bits(failing))
-	return failing
 }
 
 func (h *tierHealth) share() float32 { return math.Float32frombits(h.failing.Load()) }
@@ -242,9 +241,3 @@ func (counts tierCounts) excess() bool {
 	}
 	return len(counts) > 0
 }
-
-// tierSet is a set of tiers.
-type tierSet [4]uint64
-
-func (s *tierSet) add(tier uint8)      { s[tier>>6] |= 1 << (tier & 63) }
-func (s *tierSet) has(tier uint8) bool { return s[tier>>6]>>(tier&63)&1 != 0 }

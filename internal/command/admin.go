@@ -340,6 +340,9 @@ func (a *adminAccess) client(addr, process string, expected identity.Expected) (
 	client, transport := direct(addr)
 	files := identity.Files{Certificate: value(a.cert), Key: value(a.key), Authorities: value(a.ca)}
 	if files == (identity.Files{}) {
+		if a.template != nil && a.template.Changed { // the variable may be set for commands with TLS
+			return "", nil, errors.New("--admin-identity-template has no effect without TLS: give --admin-tls-cert, --admin-tls-key and --admin-tls-ca, too, or leave it out")
+		}
 		return "http", client, nil
 	}
 	if files.Certificate == "" || files.Key == "" || files.Authorities == "" {

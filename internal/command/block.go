@@ -41,7 +41,7 @@ func BlockCommand() *cobra.Command {
 		var last time.Duration
 		if operation == api.AddBlock {
 			c.Flags().DurationVar(&last, "for", time.Hour, "how long, 1s to 720h")
-			c.Flags().StringVar(&request.Reason, "reason", "", "for operators: clients do not see it")
+			c.Flags().StringVar(&request.Reason, "reason", "", "for operators; clients see it where --expose-route-headers is set")
 		}
 		c.RunE = func(cmd *cobra.Command, _ []string) error {
 			request.ForMs = last.Milliseconds()

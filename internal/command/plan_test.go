@@ -187,6 +187,7 @@ func TestWhatIsNoRelayIsAnErrorThatNamesTheReason(t *testing.T) {
 		"give --admin-tls-cert":                 {"--admin-addr", secured.Listener.Addr().String()},
 		"is it running":                         {"--admin-addr", "127.0.0.1:1"},
 		"allowed are table, json, yaml":         {"--admin-addr", addr, "-o", "xml"},
+		"has no effect without TLS":             {"--admin-addr", addr, "--admin-identity-template", "spiffe://td/{environment}/{cluster}/{role}/{node}"},
 	} {
 		for _, c := range []*cobra.Command{command.PlanCommand(), command.ExplainCommand()} {
 			if _, _, err := execute(t, c, append(args, "echo")...); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, command.ErrNothingMatched) {

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestTheAdminAPIAuthenticatesRequestsOfOtherHosts starts processes whose admin address
@@ -43,7 +45,7 @@ func TestTheAdminAPIAuthenticatesRequestsOfOtherHosts(t *testing.T) {
 			bound, addr := everywhere(t)
 			p := start(t, processConfig{Name: binary, Binary: binary, Args: append(adminArgs(t, binary, bound), "--admin-token-file", file)})
 			c := newClient(t)
-			await(t, "it answers a probe", func() bool { return c.get(addr, "/healthz").status == 200 })
+			procs.Await(t, "it answers a probe", func() bool { return c.get(addr, "/healthz").status == 200 })
 			for _, path := range []string{"/api/v1/members", "/metrics", "/debug/pprof/", "/"} {
 				if got := c.get(addr, path).status; got != 401 {
 					t.Errorf("%s without the token: %d", path, got)
@@ -85,7 +87,7 @@ func TestTheAdminAPIAuthenticatesRequestsOfOtherHosts(t *testing.T) {
 			as := func(holder string) ran {
 				return commandOf(t, binary, "members", "--admin-addr", addr, "--admin-tls-cert", s.Path(holder+".crt"), "--admin-tls-key", s.Path(holder+".key"), "--admin-tls-ca", s.Path("ca/ca.crt"))
 			}
-			await(t, "it answers a probe over TLS", func() bool { return commandOf(t, binary, "health", "--admin-tls", "--admin-addr", addr).Code == 0 })
+			procs.Await(t, "it answers a probe over TLS", func() bool { return commandOf(t, binary, "health", "--admin-tls", "--admin-addr", addr).Code == 0 })
 			for holder, want := range map[string]int{"operator": 0, "x1": 0, "caller": 1} {
 				if r := as(holder); r.Code != want {
 					t.Errorf("as %s: %v", holder, r)
@@ -176,7 +178,7 @@ func TestTheAdminAPIOnASocket(t *testing.T) {
 			config := processConfig{Name: binary, Binary: binary, Args: adminArgs(t, binary, "unix:"+path)}
 			alive := func() bool { return commandOf(t, binary, "health", "--admin-addr", "unix:"+path).Code == 0 }
 			p := start(t, config)
-			await(t, "it answers a probe", alive)
+			procs.Await(t, "it answers a probe", alive)
 			if stat, err := os.Lstat(path); err != nil || stat.Mode() != os.ModeSocket|0o600 {
 				t.Errorf("%v, %v", stat.Mode(), err)
 			}
@@ -192,7 +194,7 @@ func TestTheAdminAPIOnASocket(t *testing.T) {
 				t.Errorf("killed, it leaves its socket: %v", err)
 			}
 			p = start(t, config)
-			await(t, "it answers a probe after it was killed", alive)
+			procs.Await(t, "it answers a probe after it was killed", alive)
 			p.Signal(t, syscall.SIGTERM)
 			if code := p.Exit(t); code != 0 {
 				t.Errorf("it ended with %d", code)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime runs alone, before the
@@ -47,11 +49,11 @@ func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
 			return true
 		}
 	}
-	await(t, "every relay knows both services", func() bool { return known(echo, 1)() && known(billing, 1)() })
+	procs.Await(t, "every relay knows both services", func() bool { return known(echo, 1)() && known(billing, 1)() })
 	for round := range 2 {
 		changed := time.Now()
 		sick.Store(true)
-		awaitFor(t, fall*interval+spread, "every relay has forgotten the service", known(echo, 0))
+		procs.AwaitFor(t, fall*interval+spread, "every relay has forgotten the service", known(echo, 0))
 		t.Logf("round %d: gone everywhere after %v", round, time.Since(changed).Round(time.Millisecond))
 		if a := f.call(f.relays[round], echo); a.failure().Code != "no_endpoint" {
 			t.Errorf("%v", a)
@@ -67,10 +69,10 @@ func TestAServiceThatFailsItsCheckIsGoneFromEveryRelayInTime(t *testing.T) {
 
 		changed = time.Now()
 		sick.Store(false)
-		awaitFor(t, rise*interval+spread, "every relay knows the service again", known(echo, 1))
+		procs.AwaitFor(t, rise*interval+spread, "every relay knows the service again", known(echo, 1))
 		t.Logf("round %d: back everywhere after %v", round, time.Since(changed).Round(time.Millisecond))
 		for _, r := range f.relays {
-			await(t, "it is used through "+r.ID, func() bool { return f.call(r, echo).status == 200 })
+			procs.Await(t, "it is used through "+r.ID, func() bool { return f.call(r, echo).status == 200 })
 		}
 	}
 }
@@ -122,7 +124,7 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	everywhere := func(want []int) {
 		t.Helper()
 		for _, r := range f.relays {
-			await(t, fmt.Sprintf("%s knows these %d services", r.ID, len(want)), func() bool {
+			procs.Await(t, fmt.Sprintf("%s knows these %d services", r.ID, len(want)), func() bool {
 				var got struct {
 					Services []struct {
 						Service   string
@@ -145,16 +147,16 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	write(nil)
 	f.startAgent(w, "w1", nil, append(many, "--services-file", file)...)
 	f.workers = append(f.workers, w)
-	await(t, "the worker says that it has nothing to offer yet", func() bool {
+	procs.Await(t, "the worker says that it has nothing to offer yet", func() bool {
 		r, status := f.ready(w.Admin)
 		return status == 503 && slices.Equal(r.Reasons, []string{"no service is configured yet"})
 	})
 
 	write(numbers(0, services))
 	everywhere(numbers(0, services))
-	await(t, "the worker is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
+	procs.Await(t, "the worker is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
 	for n := 0; n < services; n += 37 {
-		await(t, name(n)+" answers", func() bool { return f.call(f.relays[n%3], name(n)).status == 200 })
+		procs.Await(t, name(n)+" answers", func() bool { return f.call(f.relays[n%3], name(n)).status == 200 })
 	}
 
 	var before, after agentServices
@@ -173,7 +175,7 @@ func TestAWorkerIsDrivenByAFileOfServices(t *testing.T) {
 	}
 
 	write([]int{1, 1})
-	await(t, "a file with a mistake is refused", func() bool { return w.Logged("reload refused, nothing has changed", "given twice") })
+	procs.Await(t, "a file with a mistake is refused", func() bool { return w.Logged("reload refused, nothing has changed", "given twice") })
 	everywhere(numbers(50, services+20))
 
 	write(numbers(60, services+20))
@@ -221,7 +223,7 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	everywhere := func(service, want string) {
 		t.Helper()
 		for _, r := range f.relays {
-			await(t, fmt.Sprintf("%s sees that %s of %s is %s", r.ID, service, w.ID, want), func() bool {
+			procs.Await(t, fmt.Sprintf("%s sees that %s of %s is %s", r.ID, service, w.ID, want), func() bool {
 				var v struct {
 					Catalogue []struct {
 						NodeID string `json:"node_id"`
@@ -240,7 +242,7 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	}
 	everywhere(echo, "ready")
 	for _, r := range f.relays {
-		await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+		procs.Await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 	}
 	load := f.startLoad(t, loadConfig{Name: "drain", Service: echo, Relay: f.roundRobin})
 	held := f.holdOn(t, w, echo)
@@ -273,7 +275,7 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 
 	runWorker(t, 0, "undrain", "--admin-addr", w.Admin)
 	everywhere(echo, "ready")
-	await(t, "the service is used again", func() bool { return len(w.executed(t)) > drained })
+	procs.Await(t, "the service is used again", func() bool { return len(w.executed(t)) > drained })
 	load.more(t, 200)
 	results := load.stop()
 	noneFailed(t, results)
@@ -312,18 +314,18 @@ func TestAWorkerIsReadyWhenTheRelaysOfThePlanHaveConnected(t *testing.T) {
 		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, fleetConfig{Relays: 3, Secure: true, Attached: attached, Plain: true, RelayArgs: []string{"--skip-relay", echo + "=r3"}, WorkerArgs: []string{"--ready-relays", "3"}})
-			await(t, "the relays see each other", func() bool { return f.agrees(3) }) // one that knows of no other plans alone, and an attached worker waits for those that relays list
+			procs.Await(t, "the relays see each other", func() bool { return f.agrees(3) }) // one that knows of no other plans alone, and an attached worker waits for those that relays list
 			w := f.startWorker("w1", echo)
 			var last readiness
-			await(t, "two of three relays have connected", func() bool {
+			procs.Await(t, "two of three relays have connected", func() bool {
 				last, _ = f.ready(w.Admin)
 				return slices.ContainsFunc(last.Reasons, func(r string) bool { return strings.HasPrefix(r, "2 of 3 relays (--ready-relays)") })
 			})
 			for _, r := range f.relays[:2] {
-				await(t, "requests pass through "+r.ID+" while the worker waits", func() bool { return f.call(r, echo).status == 200 })
+				procs.Await(t, "requests pass through "+r.ID+" while the worker waits", func() bool { return f.call(r, echo).status == 200 })
 			}
 			f.relay("r3").Kill()
-			await(t, "the worker is ready without r3", func() bool {
+			procs.Await(t, "the worker is ready without r3", func() bool {
 				_, status := f.ready(w.Admin)
 				return status == 200
 			})

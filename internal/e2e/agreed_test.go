@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // connectedTo returns, for each backend, how many relays have a connection to it, as the kernel
@@ -147,7 +148,7 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 		f.api(r.Admin, "/api/v1/services/"+echo+"/plan", &plan)
 		return plan.Settings, &plan
 	}
-	await(t, "every relay serves echo with three connections for each worker", func() bool {
+	procs.Await(t, "every relay serves echo with three connections for each worker", func() bool {
 		for _, r := range f.relays {
 			if _, status := f.ready(r.Admin); status != 200 {
 				return false
@@ -188,7 +189,7 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 		author.Signal(t, syscall.SIGHUP)
 		began := time.Now()
 		for _, r := range f.relays {
-			awaitFor(t, 10*time.Second, fmt.Sprintf("%s plans with version %d", r.ID, version), func() bool {
+			procs.AwaitFor(t, 10*time.Second, fmt.Sprintf("%s plans with version %d", r.ID, version), func() bool {
 				now, plan := settings(r)
 				return now.Version == version && now.Author == "r1" && string(plan.Strategy) == step.want && len(plan.Relays) == step.k
 			})
@@ -199,7 +200,7 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 		load.more(t, 200)
 		time.Sleep(3 * time.Second) // the drain delay ends: now what is not planned is closed
 		// Many connections of other tests make a look slow.
-		awaitFor(t, time.Minute, "the workers were looked at 20 times", func() bool { return watch.seen() >= 20 })
+		procs.AwaitFor(t, time.Minute, "the workers were looked at 20 times", func() bool { return watch.seen() >= 20 })
 		m = step.m
 	}
 
@@ -211,7 +212,7 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 	stop()
 	watch.Expect(t, history.Limits{})
 	author.Process = restart(t, author.Process)
-	await(t, "the author is back with the version of the fleet", func() bool {
+	procs.Await(t, "the author is back with the version of the fleet", func() bool {
 		now, plan := settings(author)
 		return now.Version == 4 && now.FileVersion == 1 && now.Lags && plan.Strategy == "projection"
 	})

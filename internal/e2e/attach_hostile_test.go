@@ -103,7 +103,7 @@ func TestASessionGivesACertificateNothingThatIsNotItsOwn(t *testing.T) {
 	r, now := f.relays[0], uint64(time.Now().UnixMilli())
 	counted := func(t *testing.T, series string, want float64) {
 		t.Helper()
-		await(t, series, func() bool { return f.metric(t, r, series) >= want })
+		procs.Await(t, series, func() bool { return f.metric(t, r, series) >= want })
 	}
 	refusals := func(reason string) string { return `ringway_session_refused_total{reason="` + reason + `"}` }
 	service := advertise.Service{Name: echo, Address: "127.0.0.1:9", Secured: true}
@@ -139,9 +139,9 @@ func TestASessionGivesACertificateNothingThatIsNotItsOwn(t *testing.T) {
 	t.Run("it offers no other host", func(t *testing.T) {
 		i := f.intrude(t, "x2", "x2", now)
 		i.send(attachment.KindRecord, f.record(t, "x2", "x2", now, 1, advertise.Service{Name: "stolen", Address: "10.9.9.9:80", Secured: true}))
-		await(t, "it is a member, by a signed record", func() bool { return f.sees("x2", true) })
+		procs.Await(t, "it is a member, by a signed record", func() bool { return f.sees("x2", true) })
 		for _, one := range f.relays {
-			await(t, one.ID+" refuses its offer", func() bool {
+			procs.Await(t, one.ID+" refuses its offer", func() bool {
 				return f.metric(t, one, `ringway_advertise_offers_refused_total{reason="foreign_host"}`) == 1
 			})
 		}
@@ -160,7 +160,7 @@ func TestASessionGivesACertificateNothingThatIsNotItsOwn(t *testing.T) {
 	t.Run("an older life does not come back", func(t *testing.T) {
 		i := f.intrude(t, "x4", "x4", now)
 		i.send(attachment.KindRecord, f.record(t, "x4", "x4", now, 1))
-		await(t, "it is a member", func() bool { return f.sees("x4", true) })
+		procs.Await(t, "it is a member", func() bool { return f.sees("x4", true) })
 		f.intrude(t, "x4", "x4", now-1).refusedFor("superseded")
 		f.intrude(t, "x4", "x4", now+uint64(time.Hour.Milliseconds())).refusedFor("epoch")
 	})
@@ -216,7 +216,7 @@ func TestASessionGivesACertificateNothingThatIsNotItsOwn(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		await(t, "two refusals are counted", func() bool {
+		procs.Await(t, "two refusals are counted", func() bool {
 			return f.metric(t, r, `ringway_relay_peers_refused_total{reason="role"}`)+f.metric(t, r, `ringway_relay_peers_refused_total{reason="matrix"}`) >= before+2
 		})
 	})

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // testdata/worker.py knows the protocol from docs/reference/session-protocol.md, and nothing else.
@@ -18,12 +20,12 @@ func TestAWorkerInPythonsStandardLibraryTakesPart(t *testing.T) {
 	}
 	f := startFleet(t, fleetConfig{Relays: 5})
 	for _, r := range f.relays {
-		await(t, r.ID+" sees the relays", func() bool { return len(f.IDs(r.Member)) == 5 })
+		procs.Await(t, r.ID+" sees the relays", func() bool { return len(f.IDs(r.Member)) == 5 })
 	}
 	w := start(t, processConfig{Name: "python", Under: []string{python}, Dir: "testdata", Binary: "worker.py", Args: []string{f.relays[0].Peer, cluster, environment, "p1", "snake"}})
-	await(t, "it has three sessions", func() bool { return f.listing(t) == 3 && f.sees("p1", true) })
+	procs.Await(t, "it has three sessions", func() bool { return f.listing(t) == 3 && f.sees("p1", true) })
 	for _, r := range f.relays {
-		await(t, "it answers through "+r.ID, func() bool { return f.call(r, "snake").body == "python" })
+		procs.Await(t, "it answers through "+r.ID, func() bool { return f.call(r, "snake").body == "python" })
 	}
 
 	// Of the relays one dies; a spare takes its place, and no relay loses the worker.
@@ -33,7 +35,7 @@ func TestAWorkerInPythonsStandardLibraryTakesPart(t *testing.T) {
 			break
 		}
 	}
-	await(t, "it has three sessions again", func() bool { return f.listing(t) == 3 })
+	procs.Await(t, "it has three sessions again", func() bool { return f.listing(t) == 3 })
 
 	l := f.startLoad(t, loadConfig{Name: "python", Service: "snake", GETs: true, Relay: func(n int) *relay { running := f.running(); return running[n%len(running)] }})
 	l.more(t, 50)
@@ -42,7 +44,7 @@ func TestAWorkerInPythonsStandardLibraryTakesPart(t *testing.T) {
 	if code := w.Exit(t); code != 0 {
 		t.Errorf("it exited with %d: %s", code, w.Output())
 	}
-	await(t, "it is gone", func() bool { return f.sees("p1", false) })
+	procs.Await(t, "it is gone", func() bool { return f.sees("p1", false) })
 	for _, r := range f.running() {
 		if memberFailed(r, "p1") {
 			t.Errorf("%s says that it failed, and it left: %s", r.ID, fmt.Sprint(f.IDs(r.Member)))

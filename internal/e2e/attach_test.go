@@ -35,7 +35,7 @@ func (f *fleet) listing(t *testing.T) (sessions int) {
 func (f *fleet) attached(t *testing.T, workers, each int) {
 	t.Helper()
 	f.awaitRange(t, workers)
-	await(t, fmt.Sprintf("%d sessions of each of %d workers", each, workers), func() bool { return f.listing(t) == each*workers })
+	procs.Await(t, fmt.Sprintf("%d sessions of each of %d workers", each, workers), func() bool { return f.listing(t) == each*workers })
 }
 
 func secured(secure bool) string {
@@ -54,12 +54,12 @@ func TestAnAttachedWorkerIsReachedThroughEveryRelay(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, fleetConfig{Relays: 5, Workers: 2, Secure: secure, Attached: true, Services: func(int) []string { return []string{echo} }})
 			for _, r := range f.relays {
-				await(t, r.ID+" knows both workers", func() bool {
+				procs.Await(t, r.ID+" knows both workers", func() bool {
 					_, status := f.ready(r.Admin)
 					return status == 200 && f.metric(t, r, "ringway_advertise_endpoints") == 2
 				})
 			}
-			await(t, "three sessions of each worker", func() bool { return f.listing(t) == 6 })
+			procs.Await(t, "three sessions of each worker", func() bool { return f.listing(t) == 6 })
 			other := 0
 			for _, r := range f.relays {
 				for range 20 {
@@ -105,8 +105,8 @@ func TestAnAttachedWorkerIsReachedThroughEveryRelay(t *testing.T) {
 // It runs alone, before the tests that run beside each other: it holds a time.
 func TestAnAttachedWorkerThatIsKilledIsGoneEverywhereWithinASecond(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 5, Workers: 3, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
-	await(t, "every relay knows the workers", func() bool { return f.sees("w1", true) && f.sees("w2", true) && f.sees("w3", true) })
-	await(t, "three sessions of each worker", func() bool { return f.listing(t) == 9 })
+	procs.Await(t, "every relay knows the workers", func() bool { return f.sees("w1", true) && f.sees("w2", true) && f.sees("w3", true) })
+	procs.Await(t, "three sessions of each worker", func() bool { return f.listing(t) == 9 })
 	f.workers[0].Kill()
 	killed := time.Now()
 	procs.AwaitFor(t, 5*time.Second, "w1 is gone everywhere", func() bool { return f.sees("w1", false) })
@@ -136,7 +136,7 @@ func TestAnAttachedWorkerThatIsSilentIsGoneWithinTwelveSeconds(t *testing.T) {
 	}
 	t.Logf("gone after %v", took)
 	w.Signal(t, syscall.SIGCONT)
-	await(t, "w1 is back", func() bool { return f.sees("w1", true) })
+	procs.Await(t, "w1 is back", func() bool { return f.sees("w1", true) })
 }
 
 // Each worker has sessions with three of five relays, so one that dies takes some sessions with it,
@@ -146,9 +146,9 @@ func TestAnAttachedWorkerThatIsSilentIsGoneWithinTwelveSeconds(t *testing.T) {
 func TestARelayThatDiesTakesNoAttachedWorkerWithIt(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 5, Workers: 4, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
 	for _, w := range []string{"w1", "w2", "w3", "w4"} {
-		await(t, "every relay sees "+w, func() bool { return f.sees(w, true) })
+		procs.Await(t, "every relay sees "+w, func() bool { return f.sees(w, true) })
 	}
-	await(t, "three sessions of each worker", func() bool { return f.listing(t) == 12 })
+	procs.Await(t, "three sessions of each worker", func() bool { return f.listing(t) == 12 })
 	f.relays[0].Kill() // the one that all were given
 	killed := time.Now()
 	var whole time.Time
@@ -186,7 +186,7 @@ func TestAnAttachedWorkerThatStopsFailsNoRequest(t *testing.T) {
 	if code := w.Exit(t); code != 0 {
 		t.Errorf("it exited with %d", code)
 	}
-	await(t, "w1 is gone", func() bool { return f.sees("w1", false) })
+	procs.Await(t, "w1 is gone", func() bool { return f.sees("w1", false) })
 	l.more(t, 100)
 	results := l.stop()
 	noneFailed(t, results)

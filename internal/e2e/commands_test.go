@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestCommandsForCertificatesAndKeysExplainWhatIsWrong asks for what cannot be
@@ -22,7 +24,7 @@ func TestCommandsForCertificatesAndKeysExplainWhatIsWrong(t *testing.T) {
 	// A relay without gossip keys.
 	f := startFleet(t, fleetConfig{Relays: 1})
 	keyless := f.relays[0]
-	await(t, "the relay answers", func() bool { return f.client.get(keyless.Admin, "/healthz").status == 200 })
+	procs.Await(t, "the relay answers", func() bool { return f.client.get(keyless.Admin, "/healthz").status == 200 })
 	closed := freeAddr(t)
 
 	issue := []string{"tls", "cert", "create", "--ca", s.Path("ca"), "--role", "relay", "--node", "r1",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestThirtySecuredProcessesConvergeWithin15Seconds runs alone, before the tests
@@ -24,7 +26,7 @@ func TestThirtySecuredProcessesConvergeWithin15Seconds(t *testing.T) {
 	t.Logf("%d processes converged %v after the last start", relays+workers, time.Since(started).Round(10*time.Millisecond))
 
 	for _, r := range f.relays {
-		await(t, r.ID+" is ready and knows all endpoints", func() bool {
+		procs.Await(t, r.ID+" is ready and knows all endpoints", func() bool {
 			var v serviceView
 			_, status := f.ready(r.Admin)
 			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
@@ -77,16 +79,16 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 	const workers = 5
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: workers, Seeds: 2, Secure: true, SharedBackend: true,
 		Services: func(int) []string { return []string{echo} }})
-	await(t, "all see each other", func() bool { return f.agrees(3 + workers) })
+	procs.Await(t, "all see each other", func() bool { return f.agrees(3 + workers) })
 
 	seed, second := f.relay("r1"), f.relay("r2")
 	seed.Kill()
 	restart := func(p **process, admin string) {
 		(*p).Kill()
 		*p = start(t, (*p).Config)
-		await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
+		procs.Await(t, (*p).Name()+" lives again", func() bool { return f.client.get(admin, "/healthz").status == 200 })
 		if *p != second.Process { // no other member is there to find
-			await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
+			procs.Await(t, (*p).Name()+" is ready again", func() bool { _, status := f.ready(admin); return status == 200 })
 		}
 	}
 	restart(&f.relay("r3").Process, f.relay("r3").Admin)
@@ -99,12 +101,12 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 	restarted := time.Now()
 	// Each member looks for one that it misses every half a minute or so, and the
 	// dead seed is among those it looks for.
-	awaitFor(t, 2*patience, "one cluster remains", func() bool { return f.agrees(2 + workers) })
+	procs.AwaitFor(t, 2*patience, "one cluster remains", func() bool { return f.agrees(2 + workers) })
 	t.Logf("one cluster again %v after the last restart", time.Since(restarted).Round(10*time.Millisecond))
 
 	f.flows(t, workers)
 	seed.Process = start(t, seed.Config)
-	await(t, "the dead seed is back", func() bool { return f.agrees(3 + workers) })
+	procs.Await(t, "the dead seed is back", func() bool { return f.agrees(3 + workers) })
 	f.flows(t, workers)
 }
 
@@ -112,7 +114,7 @@ func TestOneClusterRemainsWhenASeedIsDeadAndAllOthersAreRestarted(t *testing.T) 
 func (f *fleet) flows(t *testing.T, workers int) {
 	t.Helper()
 	for _, r := range f.running() {
-		await(t, r.ID+" is ready and knows all endpoints", func() bool {
+		procs.Await(t, r.ID+" is ready and knows all endpoints", func() bool {
 			var v serviceView
 			_, status := f.ready(r.Admin)
 			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == workers
@@ -120,7 +122,7 @@ func (f *fleet) flows(t *testing.T, workers int) {
 		// For three seconds a worker that has just joined is held below its share, so
 		// one that joined earlier can get many requests in a row.
 		through := map[string]bool{}
-		await(t, r.ID+" sends through more than one worker", func() bool {
+		procs.Await(t, r.ID+" sends through more than one worker", func() bool {
 			a := f.call(r, echo)
 			if a.status != 200 || a.header.Get(relayHeader) != r.ID {
 				t.Fatalf("%v", a)

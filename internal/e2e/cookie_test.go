@@ -8,9 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies has clients with
@@ -19,11 +22,11 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 	t.Parallel()
 	f := startFleet(t, fleetConfig{
 		Relays: 2, Workers: 4, Secure: true,
-		RelayArgs: []string{"--session-cookie", echo + "=sid"},
+		RelayArgs: []string{"--session-cookie", echo + "=sid", "--service-policy", echo + "=cookie-domain=" + domain + ";cookie-path=/shop;cookie-same-site=strict;cookie-lifetime=168h"},
 		Services:  func(int) []string { return []string{echo} },
 	})
 	for _, r := range f.relays {
-		await(t, r.ID+" serves", func() bool {
+		procs.Await(t, r.ID+" serves", func() bool {
 			var v serviceView
 			_, ready := f.ready(r.Admin)
 			return f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == 4 && ready == 200
@@ -47,6 +50,28 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 	}
 	if len(homes) < 2 {
 		t.Fatalf("all sessions are at %v", homes)
+	}
+	value, attributes, _ := strings.Cut(strings.TrimPrefix(visitors[0].set, "sid="), "; ")
+	if attributes != "Path=/shop; Domain="+domain+"; Max-Age=604800; HttpOnly; SameSite=Strict" {
+		t.Errorf("the attributes are %q", attributes)
+	}
+	for _, r := range f.relays {
+		if a := f.client.send(request{addr: r.Ingress, service: echo, path: "/cached"}); a.status != http.StatusOK || a.header.Get("Set-Cookie") != "" {
+			t.Errorf("an answer for caches: %v", a)
+		}
+		quoted, err := request{addr: r.Ingress, service: echo, path: "/shop"}.http(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted.AddCookie(&http.Cookie{Name: "sid", Value: value, Quoted: true})
+		resp, err := f.client.http.Do(quoted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.Header.Get(endpointHeader) != visitors[0].home || resp.Header.Get("Set-Cookie") != "" {
+			t.Errorf("with quotes the session of %s is at %v", visitors[0].home, resp.Header)
+		}
 	}
 
 	// The worker of the first dies under all of them.
@@ -89,7 +114,7 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 		}
 	}
 	for _, r := range f.relays {
-		for event, want := range map[string]bool{"accepted": true, "signature": false, "malformed": false, "expired": false, "service": false, "no_key": false} {
+		for event, want := range map[string]bool{"accepted": true, "cacheable": true, "signature": false, "malformed": false, "expired": false, "service": false, "no_key": false} {
 			if n := f.metric(t, r, fmt.Sprintf("ringway_relay_session_cookies_total{event=%q,service=%q}", event, echo)); (n > 0) != want {
 				t.Errorf("%s counts %g %s", r.ID, n, event)
 			}
@@ -101,6 +126,7 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 type visitor struct {
 	through        map[*relay]*client
 	first, home    string
+	set            string // the last cookie
 	moves, cookies int
 }
 
@@ -122,12 +148,13 @@ func newVisitor(t *testing.T, f *fleet) *visitor {
 
 // visit sends a GET, and notes which worker answers and whether it brings a cookie.
 func (v *visitor) visit(r *relay) error {
-	a := v.through[r].send(request{addr: echo + "." + domain, path: "/"})
+	a := v.through[r].send(request{addr: echo + "." + domain, path: "/shop/cart"})
 	if a.err != nil || a.status != http.StatusOK {
 		return fmt.Errorf("through %s: %v", r.ID, a)
 	}
 	if len(a.header["Set-Cookie"]) > 0 {
 		v.cookies++
+		v.set = a.header.Get("Set-Cookie")
 	}
 	node := a.header.Get(endpointHeader)
 	switch {

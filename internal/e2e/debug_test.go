@@ -41,8 +41,8 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	ask := func(binary, admin string, args ...string) ran {
 		return commandOf(t, binary, append(args, "--admin-addr", admin, "--admin-token-file", tokenFile)...)
 	}
-	await(t, "the relay knows the service", func() bool { return strings.Contains(ask("relay", admins[0], "services").Stdout, "echo") })
-	await(t, "the worker answers", func() bool { return ask("worker", admins[1], "members").Code == 0 })
+	procs.Await(t, "the relay knows the service", func() bool { return strings.Contains(ask("relay", admins[0], "services").Stdout, "echo") })
+	procs.Await(t, "the worker answers", func() bool { return ask("worker", admins[1], "members").Code == 0 })
 
 	// Whatever a secret is written as.
 	var secrets [][]byte
@@ -147,7 +147,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	t.Run("monitor", func(t *testing.T) {
 		for n, binary := range []string{"relay", "worker"} {
 			m := start(t, processConfig{Name: binary + " monitor", Binary: binary, Args: []string{"monitor", "--level", "debug", "-o", "json", "--admin-addr", admins[n], "--admin-token-file", tokenFile}})
-			await(t, "a line at level debug", func() bool {
+			procs.Await(t, "a line at level debug", func() bool {
 				commandOf(t, binary, "reload", "--admin-addr", admins[n], "--admin-token-file", tokenFile) // which the process logs
 				return strings.Contains(m.Output(), `"message":"reload`) || strings.Contains(m.Output(), `"level":"debug"`)
 			})

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestADeniedCertificateLeavesTheFleetWithinSeconds puts the serial number of one
@@ -17,13 +19,13 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 	const workers = 4
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: workers, Secure: true,
 		Services: func(int) []string { return []string{echo} }})
-	await(t, "all are members", func() bool { return f.agrees(len(f.relays) + workers) })
+	procs.Await(t, "all are members", func() bool { return f.agrees(len(f.relays) + workers) })
 	for _, r := range f.relays {
-		await(t, r.ID+" answers", func() bool { return f.call(r, echo).status == 200 })
+		procs.Await(t, r.ID+" answers", func() bool { return f.call(r, echo).status == 200 })
 	}
 	stolen := f.worker("w1")
 	load := f.startLoad(t, loadConfig{Name: "denied", Service: echo, Relay: f.roundRobin})
-	await(t, "every worker gets requests", func() bool {
+	procs.Await(t, "every worker gets requests", func() bool {
 		for _, w := range f.workers {
 			if len(w.executed(t)) == 0 {
 				return false
@@ -41,7 +43,7 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range f.relays {
-		await(t, r.ID+" closes its connections to the worker", func() bool {
+		procs.Await(t, r.ID+" closes its connections to the worker", func() bool {
 			return f.metric(t, r, `ringway_identity_connections_closed_total{direction="outbound",reason="denied"}`) > 0
 		})
 	}
@@ -68,17 +70,17 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 	// It is refused when it comes again.
 	stolen.Signal(t, syscall.SIGTERM)
 	stolen.Exit(t)
-	await(t, "it is gone", func() bool { return f.sees(stolen.ID, false) })
+	procs.Await(t, "it is gone", func() bool { return f.sees(stolen.ID, false) })
 	stolen.Process = start(t, stolen.Config)
 	for _, r := range f.relays {
-		await(t, r.ID+" refuses its streams", func() bool {
+		procs.Await(t, r.ID+" refuses its streams", func() bool {
 			return f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="denied"}`) > 0
 		})
 		if !r.Logged("member refused", "certificate refused: denied: serial "+serial.Text(16)+" is on the deny list") {
 			t.Errorf("%s does not give the reason", r.ID)
 		}
 	}
-	await(t, "it learns that it is refused", func() bool {
+	procs.Await(t, "it learns that it is refused", func() bool {
 		status, code := f.ready(stolen.Admin)
 		return code == 503 && strings.Contains(strings.Join(status.Reasons, " "), "certificate refused by the other end")
 	})

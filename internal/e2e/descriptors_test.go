@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const (
@@ -118,7 +120,7 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 	if want := float64(relayFiles-128) / 2; limit != want {
 		t.Fatalf("%v connections of clients may be open, want %v", limit, want)
 	}
-	await(t, "as many clients as there may be, all with a request under way", func() bool {
+	procs.Await(t, "as many clients as there may be, all with a request under way", func() bool {
 		return f.metric(t, r, "ringway_relay_client_connections") == limit && f.metric(t, r, `ringway_relay_accept_pauses_total{reason="connections"}`) > 0
 	})
 
@@ -137,9 +139,9 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the renewed certificate", func() bool { return f.shown(t, r.Peer, "h2") == renewed })
+	procs.Await(t, "the renewed certificate", func() bool { return f.shown(t, r.Peer, "h2") == renewed })
 	f.startWorker("w4", "rpc;protocol=h2c")
-	await(t, "a worker that joins", func() bool { return f.sees("w4", true) })
+	procs.Await(t, "a worker that joins", func() bool { return f.sees("w4", true) })
 
 	f.release(t, "crowd")
 	if got := clients.answers(); got["200"] != crowd {
@@ -170,18 +172,18 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	begun, lines := time.Now(), strings.Count(r.Output(), "\n")
 	clients := connect(t, r.Ingress, files)
 	clients.once = true
-	await(t, "that it accepts no more", func() bool { // over a connection that is open already
+	procs.Await(t, "that it accepts no more", func() bool { // over a connection that is open already
 		return f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`) > 0
 	})
 	connect(t, r.Peer, 5) // the system accepts these, the relay cannot
 	connect(t, r.Gossip, 5)
-	await(t, "the log of the shortage", func() bool { return r.Logged("accept gossip stream", "too many open files") })
+	procs.Await(t, "the log of the shortage", func() bool { return r.Logged("accept gossip stream", "too many open files") })
 	before := f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`)
-	await(t, "that it lasts", func() bool { // a warning for each failed attempt would show
+	procs.Await(t, "that it lasts", func() bool { // a warning for each failed attempt would show
 		return f.metric(t, r, `ringway_relay_accept_pauses_total{reason="files"}`) > before && time.Since(begun) > 3*time.Second
 	})
 	clients.ask("echo", "/hold?key=files")
-	await(t, "that it refuses requests", func() bool {
+	procs.Await(t, "that it refuses requests", func() bool {
 		return f.metric(t, r, `ringway_relay_rejections_total{code="relay_exhausted",service="echo"}`) > 0
 	})
 	f.release(t, "files")
@@ -191,7 +193,7 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 		t.Errorf("answers: %v", got)
 	}
 	clients.leave()
-	await(t, "the relay again", func() bool { return f.client.get(r.Admin, "/readyz").status == 200 })
+	procs.Await(t, "the relay again", func() bool { return f.client.get(r.Admin, "/readyz").status == 200 })
 	if n, most := strings.Count(r.Output(), "\n")-lines, 5+int(time.Since(begun)/time.Second); n > most {
 		t.Errorf("%d lines in %v, at most %d are allowed:\n%s", n, time.Since(begun), most, r.Output())
 	}
@@ -211,5 +213,5 @@ func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 // serves waits until a relay carries requests to a service.
 func (f *fleet) serves(t *testing.T, r *relay, service string) {
 	t.Helper()
-	await(t, r.ID+" is ready and serves "+service, func() bool { return f.client.get(r.Admin, "/readyz").status == 200 && f.call(r, service).status == 200 })
+	procs.Await(t, r.ID+" is ready and serves "+service, func() bool { return f.client.get(r.Admin, "/readyz").status == 200 && f.call(r, service).status == 200 })
 }

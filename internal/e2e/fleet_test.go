@@ -172,7 +172,7 @@ func (f *fleet) startBackend(id string) *worker {
 	w := &worker{backendAddr: freeAddr(f.t), journal: filepath.Join(f.dir, id+".journal")}
 	w.backend = start(f.t, processConfig{Name: id + "-backend", Binary: "backend",
 		Args: []string{"-addr", w.backendAddr, "-name", id, "-journal", w.journal, "-slots", strconv.Itoa(f.slots)}})
-	await(f.t, w.backend.Name()+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
+	procs.Await(f.t, w.backend.Name()+" answers", func() bool { return f.client.get(w.backendAddr, "/").status == 200 })
 	return w
 }
 
@@ -191,7 +191,7 @@ func (f *fleet) startAgent(w *worker, id string, services []string, more ...stri
 func (f *fleet) awaitRange(t *testing.T, workers int) {
 	t.Helper()
 	for _, r := range f.relays {
-		await(t, fmt.Sprintf("%s is ready and sends to %d workers", r.ID, workers), func() bool {
+		procs.Await(t, fmt.Sprintf("%s is ready and sends to %d workers", r.ID, workers), func() bool {
 			var v serviceView
 			_, status := f.ready(r.Admin)
 			return status == 200 && f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Range == workers

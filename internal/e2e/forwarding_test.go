@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestARelayThatDoesNotServeAServiceForwards has services that one relay of four serves each,
@@ -52,7 +54,7 @@ func parallel(promise func(*testing.T)) func(*testing.T) {
 // know its endpoints.
 func (f *fleet) roles(t *testing.T, service string, endpoints int) (affine *relay, forwarding []*relay) {
 	t.Helper()
-	await(t, "one relay serves "+service, func() bool {
+	procs.Await(t, "one relay serves "+service, func() bool {
 		var serving []*relay
 		forwarding = nil
 		for _, r := range f.running() {
@@ -133,9 +135,9 @@ func (f *fleet) takesOver(t *testing.T, service string, workers int) {
 		return serving
 	}
 	var before []*relay
-	await(t, "all relays but one serve "+service, func() bool { before = serving(); return len(before) == len(f.relays)-1 })
+	procs.Await(t, "all relays but one serve "+service, func() bool { before = serving(); return len(before) == len(f.relays)-1 })
 	before[0].Kill()
-	await(t, "all that are left serve "+service, func() bool { return len(serving()) == len(f.relays)-1 })
+	procs.Await(t, "all that are left serve "+service, func() bool { return len(serving()) == len(f.relays)-1 })
 	for _, r := range f.running() {
 		if a := f.call(r, service); a.status != 200 || a.header.Get(relayHeader) != r.ID {
 			t.Errorf("%v", a)

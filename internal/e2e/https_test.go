@@ -157,18 +157,18 @@ func TestACertificateIsRenewedUnderLoadWithoutAFailedRequest(t *testing.T) {
 	r := f.relay("r1")
 	for n := range 3 {
 		before := asked.Load()
-		await(t, "load", func() bool { return asked.Load() > before+20 || failed.Load() > 0 })
+		procs.Await(t, "load", func() bool { return asked.Load() > before+20 || failed.Load() > 0 })
 		old := served()
 		f.ca.Files(filepath.Join(f.dir, "shop"), clienttlstest.Certificate{DNS: []string{"shop.test"}})
 		if n > 0 { // the first time the relay reads the files by itself
 			r.Signal(t, syscall.SIGHUP)
 		}
-		await(t, "the renewed certificate", func() bool { return served() != old })
+		procs.Await(t, "the renewed certificate", func() bool { return served() != old })
 	}
 	old := served()
 	clienttlstest.Replace(t, filepath.Join(f.dir, "shop.crt"), []byte("nothing"))
 	r.Signal(t, syscall.SIGHUP)
-	await(t, "the failure in the metrics", func() bool {
+	procs.Await(t, "the failure in the metrics", func() bool {
 		return f.metric(t, r, `ringway_relay_ingress_certificate_reloads_total{result="failed"}`) >= 1
 	})
 	if served() != old {
@@ -257,7 +257,7 @@ func TestOnlyClientsWithACertificateOfTheAuthorityAreServedAndNamed(t *testing.T
 				if _, a := c.ask("https://shop.test/", nil); a.err == nil {
 					t.Errorf("%s, %s, %s: %v", id, proto, reason, a)
 				}
-				await(t, "the refusal in the metrics", func() bool { return refused(reason) > before })
+				procs.Await(t, "the refusal in the metrics", func() bool { return refused(reason) > before })
 			}
 		}
 	}
@@ -329,12 +329,12 @@ func TestARelayServesTheSocketsThatItIsPassedAndItsSuccessorToo(t *testing.T) {
 			first = f.client.send(request{addr: clear, path: "/", service: echo})
 		})
 		p := start(t, cfg)
-		await(t, "the relay is ready", func() bool { _, status := f.ready(admin); return status == 200 })
+		procs.Await(t, "the relay is ready", func() bool { _, status := f.ready(admin); return status == 200 })
 		early.Wait()
 		if a, b := ask(); first.status != 200 || a.status != 200 || b.status != 200 {
 			t.Errorf("%v\n%v\n%v", first, a, b)
 		}
-		await(t, "a session with the service", func() bool {
+		procs.Await(t, "a session with the service", func() bool {
 			conn, err := net.Dial("tcp", sessions)
 			if err != nil {
 				return false
@@ -376,5 +376,5 @@ func TestAHalfHeaderHoldsNoPlaceForLong(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	await(t, "both in the metrics", func() bool { return f.metric(t, r, `ringway_relay_ingress_refused_total{reason="timeout"}`) == 2 })
+	procs.Await(t, "both in the metrics", func() bool { return f.metric(t, r, `ringway_relay_ingress_refused_total{reason="timeout"}`) == 2 })
 }

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // The services of the fleet: echo on every worker, billing on the first four, rpc
@@ -93,16 +95,16 @@ func (f *fleet) becomesReady(t *testing.T) {
 	}
 	slices.Sort(want)
 	for _, r := range f.relays {
-		await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
-		await(t, r.ID+" sees all members", func() bool { return slices.Equal(f.IDs(r.Member), want) })
+		procs.Await(t, r.ID+" is ready", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+		procs.Await(t, r.ID+" sees all members", func() bool { return slices.Equal(f.IDs(r.Member), want) })
 		for service, n := range map[string]int{echo: len(f.workers), billing: billingWorkers, rpc: len(f.workers) - billingWorkers} {
-			await(t, fmt.Sprintf("%s sees %d endpoints of %s", r.ID, n, service), func() bool {
+			procs.Await(t, fmt.Sprintf("%s sees %d endpoints of %s", r.ID, n, service), func() bool {
 				var v serviceView
 				return f.api(r.Admin, "/api/v1/services/"+service, &v) == 200 && v.Endpoints == n
 			})
 		}
 		// Before the first request it is connected to all relays that it would ask.
-		await(t, r.ID+" is connected to its whole range", func() bool {
+		procs.Await(t, r.ID+" is connected to its whole range", func() bool {
 			var v serviceView
 			f.api(r.Admin, "/api/v1/services/"+echo, &v)
 			for _, p := range v.Peers {
@@ -114,7 +116,7 @@ func (f *fleet) becomesReady(t *testing.T) {
 		})
 	}
 	for _, w := range f.workers {
-		await(t, w.ID+" is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
+		procs.Await(t, w.ID+" is ready", func() bool { _, status := f.ready(w.Admin); return status == 200 })
 	}
 }
 
@@ -165,7 +167,7 @@ func (f *fleet) spreads(t *testing.T) {
 
 func (f *fleet) planIsOne(t *testing.T) {
 	for service, workers := range map[string]int{echo: 7, billing: 4, rpc: 3} {
-		await(t, "one plan of "+service, func() bool {
+		procs.Await(t, "one plan of "+service, func() bool {
 			var plans []plan
 			for _, r := range f.relays {
 				var p plan
@@ -200,7 +202,7 @@ func (f *fleet) planIsOne(t *testing.T) {
 
 func (f *fleet) adminAgrees(t *testing.T) {
 	type checksum struct{ Members, Services string }
-	await(t, "equal checksums on all relays", func() bool {
+	procs.Await(t, "equal checksums on all relays", func() bool {
 		var first checksum
 		for i, r := range f.relays {
 			var c checksum
@@ -254,14 +256,14 @@ func (f *fleet) foreignWorkerIsRefused(t *testing.T) {
 	defer w.Kill()
 
 	ours := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (r", "other", cluster)
-	await(t, "the stranger's log has the reason", func() bool { return w.Logged("member refused", ours) })
+	procs.Await(t, "the stranger's log has the reason", func() bool { return w.Logged("member refused", ours) })
 	theirs := fmt.Sprintf("cluster mismatch: ours %q, theirs %q (stranger", cluster, "other")
 	refused := func(r *relay) bool {
 		return r.Logged("member refused", theirs) &&
 			f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="cluster"}`) > 0
 	}
-	await(t, "a relay logs and counts the refusal", func() bool { return slices.ContainsFunc(f.relays, refused) })
-	await(t, "the stranger is unready with the reason", func() bool {
+	procs.Await(t, "a relay logs and counts the refusal", func() bool { return slices.ContainsFunc(f.relays, refused) })
+	procs.Await(t, "the stranger is unready with the reason", func() bool {
 		r, status := f.ready(w.Admin)
 		return status == 503 && slices.ContainsFunc(r.Reasons, func(reason string) bool { return strings.Contains(reason, ours) })
 	})
@@ -308,7 +310,7 @@ func (f *fleet) garbageChangesNothing(t *testing.T) {
 		}
 	}
 	for name, s := range series {
-		await(t, "garbage on "+name+" is counted", func() bool { return f.metric(t, r, s) >= before[name]+rounds/4 })
+		procs.Await(t, "garbage on "+name+" is counted", func() bool { return f.metric(t, r, s) >= before[name]+rounds/4 })
 	}
 	if got, status := f.ready(r.Admin); status != 200 {
 		t.Errorf("after the garbage: %d %v", status, got)
@@ -354,7 +356,7 @@ func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 			}
 		})
 	}
-	await(t, "all requests have arrived", func() bool {
+	procs.Await(t, "all requests have arrived", func() bool {
 		executed := f.executed(t)
 		for n := range requests {
 			if executed[fmt.Sprintf("GET abandoned-%d", n)] == 0 {
@@ -367,7 +369,7 @@ func (f *fleet) abandonedRequestsCostNoOther(t *testing.T) {
 	before := f.metric(t, r, cancelled)
 	leave()
 	group.Wait()
-	await(t, "the relay has let them go", func() bool { return f.metric(t, r, cancelled) >= before+requests })
+	procs.Await(t, "the relay has let them go", func() bool { return f.metric(t, r, cancelled) >= before+requests })
 	var v serviceView
 	if f.api(r.Admin, "/api/v1/services/"+echo, &v); len(v.Peers) != len(f.workers) {
 		t.Errorf("%+v", v)
@@ -423,7 +425,7 @@ func (f *fleet) carriesManyAtOnce(t *testing.T) {
 			}
 		})
 	}
-	await(t, "all requests are at the workers together", func() bool {
+	procs.Await(t, "all requests are at the workers together", func() bool {
 		n := 0
 		for id := range f.executed(t) {
 			if strings.HasPrefix(id, "GET many-") {
@@ -439,9 +441,9 @@ func (f *fleet) carriesManyAtOnce(t *testing.T) {
 func (f *fleet) joiningWorkerGetsTraffic(id, service string) func(*testing.T) {
 	return func(t *testing.T) {
 		f.startWorker(id, service)
-		await(t, "every relay sees the new worker", func() bool { return f.sees(id, true) })
+		procs.Await(t, "every relay sees the new worker", func() bool { return f.sees(id, true) })
 		for _, r := range f.relays {
-			await(t, id+" answers through "+r.ID, func() bool {
+			procs.Await(t, id+" answers through "+r.ID, func() bool {
 				a := f.call(r, service)
 				if a.status != 200 {
 					t.Errorf("%v", a)
@@ -474,14 +476,14 @@ func (f *fleet) stoppingWorkerLosesNothing(t *testing.T) {
 		t.Errorf("the worker exited with %d", code)
 	}
 	w.stopBackend(t)
-	await(t, "the worker is gone", func() bool { return f.sees(w.ID, false) })
+	procs.Await(t, "the worker is gone", func() bool { return f.sees(w.ID, false) })
 	load.more(t, 200)
 	results := load.stop()
 
 	noneFailed(t, results)
 	f.judge(t, results)
 	for _, r := range f.relays {
-		await(t, r.ID+" counts that it left", func() bool { return f.metric(t, r, left) > before[r.ID] })
+		procs.Await(t, r.ID+" counts that it left", func() bool { return f.metric(t, r, left) > before[r.ID] })
 		if memberFailed(r, w.ID) {
 			t.Errorf("%s took the end of %s for a failure", r.ID, w.ID)
 		}
@@ -509,7 +511,7 @@ func (f *fleet) serviceWithoutWorkersIsRefused(t *testing.T) {
 	killed.Kill()
 	killed.backend.Kill()
 	for _, r := range f.relays {
-		await(t, r.ID+" says that there is no endpoint", func() bool {
+		procs.Await(t, r.ID+" says that there is no endpoint", func() bool {
 			a := f.call(r, billing)
 			got := a.failure()
 			switch {
@@ -544,7 +546,7 @@ func (f *fleet) hold(t *testing.T, client *client, r *relay, key string) (ended 
 	go func() {
 		done <- client.send(request{method: http.MethodPost, addr: r.Ingress, path: "/hold?key=" + key, service: echo, id: "hold-" + key})
 	}()
-	await(t, "the request is in flight", func() bool { return f.executed(t)["POST hold-"+key] == 1 })
+	procs.Await(t, "the request is in flight", func() bool { return f.executed(t)["POST hold-"+key] == 1 })
 	return done
 }
 
@@ -565,12 +567,12 @@ func (f *fleet) stoppingRelayFinishes(t *testing.T) {
 	}
 
 	r.Signal(t, syscall.SIGTERM)
-	await(t, r.ID+" is not ready any more", func() bool {
+	procs.Await(t, r.ID+" is not ready any more", func() bool {
 		got, status := f.ready(r.Admin)
 		return status == 503 && slices.Contains(got.Reasons, "stopping")
 	})
 	usable.Store(&[]*relay{f.relays[0], f.relays[1]})
-	await(t, r.ID+" takes no more requests", func() bool {
+	procs.Await(t, r.ID+" takes no more requests", func() bool {
 		conn, err := net.Dial("tcp", r.Ingress)
 		if err == nil {
 			_ = conn.Close()
@@ -590,7 +592,7 @@ func (f *fleet) stoppingRelayFinishes(t *testing.T) {
 	if code := r.Exit(t); code != 0 {
 		t.Errorf("the relay exited with %d", code)
 	}
-	await(t, "the relay is gone", func() bool { return f.sees(r.ID, false) })
+	procs.Await(t, "the relay is gone", func() bool { return f.sees(r.ID, false) })
 	results := load.stop()
 	noneFailed(t, results)
 	f.judge(t, results)
@@ -598,7 +600,7 @@ func (f *fleet) stoppingRelayFinishes(t *testing.T) {
 		if memberFailed(other, r.ID) {
 			t.Errorf("%s took the end of %s for a failure", other.ID, r.ID)
 		}
-		await(t, "the plan has the relays that are left", func() bool {
+		procs.Await(t, "the plan has the relays that are left", func() bool {
 			var p plan
 			return f.api(other.Admin, "/api/v1/services/"+echo+"/plan", &p) == 200 && len(p.Relays) == len(f.running())
 		})
@@ -609,8 +611,8 @@ func (f *fleet) secondSignalEndsDrain(t *testing.T) {
 	r := f.relay("r2")
 	held := f.hold(t, newClient(t), r, "second")
 	r.Signal(t, syscall.SIGTERM)
-	await(t, r.ID+" drains", func() bool { return r.Logged("draining requests", "") })
-	await(t, "a second signal ends it", func() bool { // one within a second of the first does not count
+	procs.Await(t, r.ID+" drains", func() bool { return r.Logged("draining requests", "") })
+	procs.Await(t, "a second signal ends it", func() bool { // one within a second of the first does not count
 		r.Signal(t, syscall.SIGTERM)
 		select {
 		case <-r.Done:

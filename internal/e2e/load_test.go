@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // load is clients that send one request after the other, half of them GETs and
@@ -144,7 +145,7 @@ func (l *load) keep(r result) {
 func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	target := l.finished.Load() + n
-	await(t, fmt.Sprintf("%d more requests", n), func() bool { return l.finished.Load() >= target })
+	procs.Await(t, fmt.Sprintf("%d more requests", n), func() bool { return l.finished.Load() >= target })
 }
 
 // stop ends the load and returns what became of its requests.

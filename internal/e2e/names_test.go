@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestCertificatesGetServiceNamesWithoutALostRequest gives the workers of a running fleet
@@ -22,7 +24,7 @@ func TestCertificatesGetServiceNamesWithoutALostRequest(t *testing.T) {
 	for i, w := range f.workers {
 		f.names(t, w, echo)
 		if i == 0 {
-			await(t, "a check lists the workers without names", func() bool {
+			procs.Await(t, "a check lists the workers without names", func() bool {
 				report, _ := f.check(t, f.relays[0])
 				return slices.ContainsFunc(report.troubles(), func(c checkFinding) bool {
 					return c.Check == "service-names" && c.Status == "warning" && c.Text == "the certificates of 2 of 3 workers name no services, and may offer any: w2, w3"
@@ -39,7 +41,7 @@ func TestCertificatesGetServiceNamesWithoutALostRequest(t *testing.T) {
 			t.Errorf("%s exited with %d", r.ID, code)
 		}
 		r.Process = start(t, again)
-		await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+		procs.Await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 		load.more(t, 50)
 	}
 	f.awaitRange(t, workers)
@@ -83,7 +85,7 @@ func (f *fleet) names(t *testing.T, w *worker, name string) {
 		t.Errorf("%v", out)
 	}
 	for _, r := range f.relays {
-		await(t, r.ID+" has the certificate of "+w.ID+" for "+name, func() bool {
+		procs.Await(t, r.ID+" has the certificate of "+w.ID+" for "+name, func() bool {
 			var got struct {
 				Members []struct {
 					ID           string

@@ -105,7 +105,7 @@ func TestMembersGoOnWhenTheReaderOfTheirOutputHasGone(t *testing.T) {
 	f.awaitRange(t, 1)
 	r, w := f.relays[0], f.workers[0]
 	for _, m := range []*procs.Member{r.Member, w.Member} {
-		await(t, m.ID+" counts lost lines", func() bool {
+		procs.Await(t, m.ID+" counts lost lines", func() bool {
 			f.call(r, "unknown")
 			return f.lostLines(m, "write_failed") > 0
 		})
@@ -122,7 +122,7 @@ func TestAnOutputThatIsNotReadBlocksNothing(t *testing.T) {
 	r := f.relays[0]
 	f.awaitRange(t, 1)
 	f.serves(t, r, rpc)
-	await(t, "lines are lost", func() bool {
+	procs.Await(t, "lines are lost", func() bool {
 		refused(t, r.Ingress, 1000)
 		return f.lostLines(r.Member, "queue_full") > 0
 	})

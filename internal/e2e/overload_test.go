@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // The services of these tests complete a few hundred requests a second, all together,
@@ -77,7 +79,7 @@ func (a *arrivals) come(rate float64, span time.Duration) {
 // answered waits until n requests have been.
 func (a *arrivals) answered(t *testing.T, n int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d requests are answered", n), func() bool {
+	procs.Await(t, fmt.Sprintf("%d requests are answered", n), func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.results) >= n

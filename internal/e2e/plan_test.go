@@ -5,6 +5,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestPlanAndExplainAnswerAnOperator asks a running relay, as an operator would.
@@ -13,12 +15,12 @@ func TestPlanAndExplainAnswerAnOperator(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Services: func(int) []string { return []string{"echo"} }})
 	admin := f.relays[0].Admin
 	var r ran
-	await(t, "both workers are connected to both relays", func() bool {
+	procs.Await(t, "both workers are connected to both relays", func() bool {
 		r = ringway(t, "plan", "echo", "--admin-addr", admin)
 		return r.Code == 0 && strings.Contains(r.Stdout, "connections  4\n")
 	})
 	containsAll(t, r.Stdout, []string{"projection, index by slot", "relays       2, each connected to 2 workers", "workers      2, each connected to 2 relays", "INDEX  RELAY  STATE", "[0..2) of 2 (all)"})
-	await(t, "the connection to w2 is open", func() bool {
+	procs.Await(t, "the connection to w2 is open", func() bool {
 		r = ringway(t, "explain", "echo", "--worker", "w2", "--admin-addr", admin)
 		return r.Code == 0 && strings.Contains(r.Stdout, "connected  yes, link open\n")
 	})

@@ -5,7 +5,6 @@ package e2e
 import (
 	"cmp"
 	"testing"
-	"time"
 
 	"github.com/ringway/ringway/internal/procs"
 )
@@ -19,16 +18,6 @@ type (
 	claims        = procs.Claims
 	ran           = procs.Ran
 )
-
-func await(t *testing.T, what string, reached func() bool) {
-	t.Helper()
-	procs.Await(t, what, reached)
-}
-
-func awaitFor(t *testing.T, bound time.Duration, what string, reached func() bool) {
-	t.Helper()
-	procs.AwaitFor(t, bound, what, reached)
-}
 
 func freeAddr(t *testing.T) string {
 	t.Helper()

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload asks three relays, of which each lets a third
@@ -37,7 +38,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	write("rate-limits: [{service: echo, rate: 1/h, burst: 30}]\n")
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Plain: true, RelayArgs: []string{"--config", file},
 		Services: func(int) []string { return []string{echo} }})
-	await(t, "three relays serve echo", func() bool {
+	procs.Await(t, "three relays serve echo", func() bool {
 		for _, r := range f.relays {
 			var plan api.Plan
 			if _, status := f.ready(r.Admin); status != 200 || f.api(r.Admin, "/api/v1/services/"+echo+"/plan", &plan) != 200 || len(plan.Relays) != 3 {
@@ -71,7 +72,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	write("blocks: [{caller: '*', service: echo, reason: repair}]\n")
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
-		await(t, "requests are blocked in place of limited", func() bool { return ask(r).status == http.StatusForbidden })
+		procs.Await(t, "requests are blocked in place of limited", func() bool { return ask(r).status == http.StatusForbidden })
 	}
 	list := ringway(t, "block", "list", "--all", "--admin-addr", f.relays[0].Admin)
 	for _, r := range f.relays {
@@ -87,7 +88,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	write("")
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
-		await(t, "requests pass without limit and block", func() bool { return ask(r).status == http.StatusOK })
+		procs.Await(t, "requests pass without limit and block", func() bool { return ask(r).status == http.StatusOK })
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // record is what these tests read of a line.
@@ -142,13 +144,13 @@ func TestARotationUnderLoadLosesNoRecordOfEitherRelay(t *testing.T) {
 	}
 	for n := range rotations {
 		goal := sent.Load() + 50
-		await(t, "load", func() bool { return sent.Load() > goal })
+		procs.Await(t, "load", func() bool { return sent.Load() > goal })
 		for _, r := range []*relay{first, affine} {
 			if err := os.Rename(r.records, fmt.Sprint(r.records, ".", n)); err != nil {
 				t.Fatal(err)
 			}
 			r.Signal(t, syscall.SIGHUP)
-			await(t, r.ID+" has opened its new file", func() bool { _, err := os.Stat(r.records); return err == nil })
+			procs.Await(t, r.ID+" has opened its new file", func() bool { _, err := os.Stat(r.records); return err == nil })
 		}
 	}
 	over.Store(true)
@@ -189,7 +191,7 @@ func TestATapOfAllRelaysShowsARequestAtEachOfThem(t *testing.T) {
 	}
 	var at []record
 	n := 0
-	await(t, "the request at both relays", func() bool { // the taps may open after the first request
+	procs.Await(t, "the request at both relays", func() bool { // the taps may open after the first request
 		n++
 		path := fmt.Sprint("/of/", n)
 		f.client.send(request{method: "POST", addr: first.Ingress, path: "/post", service: echo})

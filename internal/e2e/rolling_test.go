@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // leftFor is how long after the exit of a worker its backend may still get requests.
@@ -103,7 +104,7 @@ func (c rolling) run(t *testing.T) {
 					l.more(t, 50)
 				}
 				r.Process = restart(t, r.Process)
-				await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+				procs.Await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 				restarts++
 			}
 		}
@@ -122,7 +123,7 @@ func (c rolling) run(t *testing.T) {
 				}
 				f.outages = append(f.outages, history.Entry{Kind: history.Down, Endpoint: w.ID, At: out}, history.Entry{Kind: history.Up, Endpoint: w.ID, At: time.Now()})
 				w.Process = start(t, w.Process.Config)
-				await(t, w.ID+" is offered again", func() bool { return f.sees(w.ID, true) })
+				procs.Await(t, w.ID+" is offered again", func() bool { return f.sees(w.ID, true) })
 				restarts++
 			}
 		}
@@ -162,7 +163,7 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 3, Services: func(int) []string { return []string{echo} }})
 	r := f.relays[1]
-	await(t, r.ID+" serves", func() bool { return f.call(r, echo).status == 200 })
+	procs.Await(t, r.ID+" serves", func() bool { return f.call(r, echo).status == 200 })
 	var mu sync.Mutex
 	by := map[string]int{}
 	count := func(got result) { // an hour of them is not kept
@@ -182,7 +183,7 @@ func TestNoRestartOfARelayAnswersWithAnUnknownService(t *testing.T) {
 	for range restarts {
 		l.more(t, 20)
 		r.Process = restart(t, r.Process)
-		await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+		procs.Await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 	}
 	l.more(t, 20)
 	l.stop()

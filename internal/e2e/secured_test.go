@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // TestASecuredFleetKeepsItsPromises takes one fleet with certificates and gossip
@@ -118,7 +120,7 @@ func (f *fleet) peerListenerAdmitsRelaysOnly(r *relay) func(*testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "tls: ") && !strings.Contains(err.Error(), "reset") {
 					t.Errorf("refused with %v, want a TLS alert", err)
 				}
-				await(t, "the refusal is counted", func() bool { return f.metric(t, r, counter) >= before+1 })
+				procs.Await(t, "the refusal is counted", func() bool { return f.metric(t, r, counter) >= before+1 })
 			})
 		}
 		t.Run("plain HTTP", func(t *testing.T) {
@@ -212,7 +214,7 @@ func (f *fleet) renewedCertificateIsTaken(r *relay) func(*testing.T) {
 		}
 		began := time.Now()
 		for _, l := range []struct{ addr, protocol string }{{r.Peer, "h2"}, {r.Gossip, "probe/1"}} {
-			await(t, l.addr+" shows the new certificate", func() bool { return f.shown(t, l.addr, l.protocol) == renewed })
+			procs.Await(t, l.addr+" shows the new certificate", func() bool { return f.shown(t, l.addr, l.protocol) == renewed })
 		}
 		t.Logf("new handshakes used it after %v", time.Since(began).Round(10*time.Millisecond))
 		load.more(t, 100)
@@ -256,7 +258,7 @@ func (f *fleet) brokenCertificateChangesNothing(r *relay) func(*testing.T) {
 			if err := os.WriteFile(file, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "the failure is counted", func() bool {
+			procs.Await(t, "the failure is counted", func() bool {
 				return f.metric(t, r, `ringway_identity_reloads_total{result="failed"}`) >= float64(n+1)
 			})
 			if got := f.shown(t, r.Peer, "h2"); got != old {
@@ -329,7 +331,7 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 		if a, b := away.Exit(t), worker.Exit(t); a != 0 || b != 0 {
 			t.Errorf("exit codes %d and %d", a, b)
 		}
-		await(t, "both are gone", func() bool { return f.sees(away.ID, false) && f.sees(worker.ID, false) })
+		procs.Await(t, "both are gone", func() bool { return f.sees(away.ID, false) && f.sees(worker.ID, false) })
 		there := slices.DeleteFunc(slices.Clone(f.relays), func(r *relay) bool { return r == away })
 		through := there[0]
 		f.roles(t, echo, len(f.workers)-1)
@@ -365,7 +367,7 @@ func (f *fleet) keysRotate(away *relay) func(*testing.T) {
 		// As they were: with the key that is no longer used.
 		away.Process = start(t, away.Config)
 		worker.Process = start(t, worker.Config)
-		await(t, "both are members again", func() bool { return f.agrees(len(f.relays) + len(f.workers)) })
+		procs.Await(t, "both are members again", func() bool { return f.agrees(len(f.relays) + len(f.workers)) })
 		load.more(t, 50)
 		results := load.stop()
 		noneFailed(t, results)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
@@ -46,7 +48,7 @@ func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	stop := func(r *relay) {
 		t.Helper()
 		r.Signal(t, syscall.SIGTERM)
-		await(t, r.ID+" has drained its requests", func() bool { return r.Logged("draining sessions", "") })
+		procs.Await(t, r.ID+" has drained its requests", func() bool { return r.Logged("draining sessions", "") })
 		for _, r := range f.running() {
 			echoes(r)
 		}
@@ -92,7 +94,7 @@ func TestWebSocketsThroughAWorkerThatStopsAreClosedCleanly(t *testing.T) {
 	}
 	w := f.worker("w1")
 	w.Signal(t, syscall.SIGTERM)
-	await(t, "the worker has drained its requests", func() bool { return w.Logged("draining sessions", "") })
+	procs.Await(t, "the worker has drained its requests", func() bool { return w.Logged("draining sessions", "") })
 	if !w.Logged("leaving the cluster", "") {
 		t.Error("it drains before the relays know that it leaves")
 	}

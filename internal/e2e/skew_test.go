@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // A release is where the binaries of one version are.
@@ -132,16 +134,16 @@ func TestAFleetOfTwoReleasesLosesNoRequest(t *testing.T) {
 			r, w := f.relays[n], f.workers[n]
 			l.more(t, 20)
 			r.Process = restartAs(t, r.Process, to)
-			await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
+			procs.Await(t, r.ID+" is ready again", func() bool { _, status := f.ready(r.Admin); return status == 200 })
 			l.more(t, 20)
 			w.Process = restartAs(t, w.Process, to)
-			await(t, fmt.Sprintf("%s is offered again, by %s", w.ID, to.version), func() bool { return f.sees(w.ID, true) && f.version(w.ID) == to.version })
+			procs.Await(t, fmt.Sprintf("%s is offered again, by %s", w.ID, to.version), func() bool { return f.sees(w.ID, true) && f.version(w.ID) == to.version })
 			if step == 0 {
 				f.mixes(t, before, now)
 			}
 		}
 		for _, id := range []string{"r1", "r2", "r3", "w1", "w2", "w3"} {
-			await(t, id+" is of "+to.version, func() bool { return f.version(id) == to.version })
+			procs.Await(t, id+" is of "+to.version, func() bool { return f.version(id) == to.version })
 		}
 	}
 	change(now, []int{0, 1, 2})
@@ -180,7 +182,7 @@ func (f *fleet) version(id string) (version string) {
 // forwards to them.
 func (f *fleet) awaitAffine(t *testing.T, service string) {
 	t.Helper()
-	await(t, "two relays serve "+service, func() bool {
+	procs.Await(t, "two relays serve "+service, func() bool {
 		affine := 0
 		for _, r := range f.relays {
 			var v serviceView
@@ -241,7 +243,7 @@ func (f *fleet) mixes(t *testing.T, before, now release) {
 			t.Logf("versions %v; no request took the ways %v", versions, missing)
 		}
 	})
-	await(t, "requests took every way between the releases", func() bool {
+	procs.Await(t, "requests took every way between the releases", func() bool {
 		round()
 		return len(missing) == 0
 	})

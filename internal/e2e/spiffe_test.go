@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 )
 
@@ -55,7 +56,7 @@ func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 			f.awaitRange(t, 2)
 			for _, r := range f.relays {
 				endpoints := map[string]bool{}
-				await(t, r.ID+" has requests answered by both workers", func() bool {
+				procs.Await(t, r.ID+" has requests answered by both workers", func() bool {
 					if a := f.call(r, echo); a.status == 200 {
 						endpoints[a.header.Get(endpointHeader)] = true
 					}
@@ -81,11 +82,11 @@ func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 
 			differs, otherAdmin := strings.Replace(spiffeTemplate, "/ringway/", "/other/", 1), freeAddr(t) // right for x2 alone
 			other := start(t, processConfig{Name: "x2", Binary: "relay", Args: append(append(append(adminArgs(t, "relay", otherAdmin), f.Join()...), f.Security.Flags("x2", "x2")...), "--id", "x2", "--identity-template", differs)})
-			await(t, "relay check reports why x2 cannot join", func() bool {
+			procs.Await(t, "relay check reports why x2 cannot join", func() bool {
 				r := ringway(t, "check", "--admin-addr", otherAdmin)
 				return r.Code == 1 && strings.Contains(r.Stdout, "as in the identity template "+differs+": issue it so, or correct --identity-template")
 			})
-			await(t, "a relay of the fleet logs what to compare", func() bool {
+			procs.Await(t, "a relay of the fleet logs what to compare", func() bool {
 				return strings.Contains(f.relays[0].Output()+f.relays[1].Output(), "the same identity template if any")
 			})
 			other.Signal(t, syscall.SIGTERM)
@@ -105,7 +106,7 @@ func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 
 			addr := freeAddr(t)
 			p := start(t, processConfig{Name: "x1", Binary: "relay", Args: append(append(adminArgs(t, "relay", addr), f.Security.Flags("x1", "x1")...), append(args, "--admin-tls", "--admin-operator", "operator")...)})
-			await(t, "it answers a probe over TLS", func() bool {
+			procs.Await(t, "it answers a probe over TLS", func() bool {
 				return commandOf(t, "relay", "health", "--admin-tls", "--admin-addr", addr).Code == 0
 			})
 			as := func(holder string, more ...string) ran {

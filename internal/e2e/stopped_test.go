@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // A process that is stopped accepts connections and never answers: what looks alive from
@@ -52,29 +54,38 @@ func TestAWorkerThatHangsFailsNoGET(t *testing.T) {
 	}
 }
 
-// A burst of new connections reaches a relay without connections to its workers.
+// A burst of new connections reaches a relay without connections to its workers, or the relay to
+// which another one forwards.
 func TestABurstOfNewConnectionsAndAPauseOfTheRelayFailNoRequest(t *testing.T) {
 	if !long() {
 		t.Skip("needs a machine of its own: make test-long")
 	}
 	const burst = 3000
-	f := startFleet(t, fleetConfig{Relays: 1, Workers: 3, Secure: true, Plain: true,
-		Services: func(int) []string { return []string{echo} }})
-	r := f.relays[0]
-	f.serves(t, r, echo)
-	await(t, "three workers", func() bool {
-		var v serviceView
-		return f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 3
-	})
-	c := gather(t, r.Ingress, burst, echo, "/")
-	// All are served where the machine is idle. One that is too slow for them refuses
-	// some, and fails none.
-	got := c.answers()
-	t.Logf("answers: %v", got)
-	if got["200"]+got["503 overloaded"] != burst || got["200"] < burst/2 {
-		t.Errorf("answers: %v, want %d times 200", got, burst)
+	var f *fleet
+	var r *relay
+	for _, at := range []struct {
+		entry  int
+		relays int
+		args   []string
+	}{{1, 2, servedBy("r1", 2, echo)}, {0, 1, nil}} {
+		f = startFleet(t, fleetConfig{Relays: at.relays, Workers: 3, Secure: true, Plain: true, RelayArgs: at.args,
+			Services: func(int) []string { return []string{echo} }})
+		r = f.relays[at.entry]
+		f.serves(t, r, echo)
+		procs.Await(t, "three workers", func() bool {
+			var v serviceView
+			return f.api(r.Admin, "/api/v1/services/"+echo, &v) == 200 && v.Endpoints == 3
+		})
+		c := gather(t, r.Ingress, burst, echo, "/")
+		// All are served where the machine is idle. One that is too slow for them refuses
+		// some, and fails none.
+		got := c.answers()
+		t.Logf("%d relays, answers: %v", at.relays, got)
+		if got["200"]+got["503 overloaded"] != burst || got["200"] < burst/2 {
+			t.Errorf("answers: %v, want %d times 200", got, burst)
+		}
+		c.leave()
 	}
-	c.leave()
 
 	l := f.startLoad(t, loadConfig{Name: "pause", Service: echo, GETs: true, Pause: 20 * time.Millisecond, Relay: func(int) *relay { return r }})
 	l.more(t, 100)

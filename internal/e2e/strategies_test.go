@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/history"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const keyHeader = "Ringway-Key"
@@ -52,7 +53,7 @@ func TestStrategiesHoldThroughEveryRelayAndThroughADeath(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for _, service := range []string{"keyed", "chosen", "slotted"} {
-			await(t, r.ID+" serves "+service, func() bool {
+			procs.Await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
 				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
 				if status != 200 || v.Endpoints != 4 {
@@ -143,7 +144,7 @@ func TestAKeyIsTakenFromWhereItsServiceHasItThroughEveryRelay(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for _, service := range []string{"shop", "games"} {
-			await(t, r.ID+" serves "+service, func() bool {
+			procs.Await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
 				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
 				_, ready := f.ready(r.Admin)
@@ -242,7 +243,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 	})
 	for _, r := range f.relays {
 		for service, workers := range map[string]int{"calls": 4, "games": 4, "tight": 3} {
-			await(t, r.ID+" serves "+service, func() bool {
+			procs.Await(t, r.ID+" serves "+service, func() bool {
 				var v serviceView
 				status := f.api(r.Admin, "/api/v1/services/"+service, &v)
 				_, ready := f.ready(r.Admin)
@@ -314,7 +315,7 @@ func TestNoWorkerHoldsMoreSessionsThanItsSlots(t *testing.T) {
 		}
 	}
 	end()
-	await(t, "there is room again", func() bool {
+	procs.Await(t, "there is room again", func() bool {
 		refused, end := open("tight", 1)
 		end()
 		return len(refused) == 0

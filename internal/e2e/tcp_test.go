@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 const db = "db"
@@ -56,7 +58,7 @@ func openSession(t *testing.T, r *relay) (*session, error) {
 func sessionsWithAll(t *testing.T, r *relay, workers int) (all []*session) {
 	t.Helper()
 	with := map[string]bool{}
-	await(t, "sessions over "+r.ID+" with all workers", func() bool {
+	procs.Await(t, "sessions over "+r.ID+" with all workers", func() bool {
 		s, err := openSession(t, r)
 		if err != nil {
 			return false
@@ -117,7 +119,7 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			if a := f.client.send(request{method: http.MethodPost, addr: w2.Admin, path: "/api/v1/drain"}); a.status != 200 {
 				t.Fatal(a)
 			}
-			await(t, "new sessions are with w3", func() bool {
+			procs.Await(t, "new sessions are with w3", func() bool {
 				var v serviceView
 				return f.api(affine.Admin, "/api/v1/services/"+db, &v) == 200 && v.Range == 1
 			})
@@ -127,7 +129,7 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 			}
 
 			forwarding[0].Signal(t, syscall.SIGTERM)
-			await(t, "the relay drains its sessions", func() bool { return forwarding[0].Logged("draining sessions", "") })
+			procs.Await(t, "the relay drains its sessions", func() bool { return forwarding[0].Logged("draining sessions", "") })
 			all = live(t, "while a relay drains", all, "")
 			if code := forwarding[0].Exit(t); code != 0 {
 				t.Errorf("%s exited with %d", forwarding[0].ID, code)
@@ -144,7 +146,7 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 
 			w2.Signal(t, syscall.SIGTERM)
 			if secure {
-				await(t, "the worker drains its sessions", func() bool { return w2.Logged("draining sessions", "") })
+				procs.Await(t, "the worker drains its sessions", func() bool { return w2.Logged("draining sessions", "") })
 				live(t, "while w2 stops", left, "")
 			}
 			if code := w2.Exit(t); code != 0 {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // inZones starts three relays and three workers of echo in each of two zones.
@@ -50,7 +52,7 @@ func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
 			dead := time.Now()
 			load.more(t, 1_000)
 			for n := 0; n < len(f.workers); n += 2 {
-				await(t, "the worker is gone", func() bool { return f.sees(f.workers[n].ID, false) })
+				procs.Await(t, "the worker is gone", func() bool { return f.sees(f.workers[n].ID, false) })
 			}
 			load.more(t, 300)
 			results := load.stop()
@@ -88,7 +90,7 @@ func TestRequestsThatAllWorkersOfAZoneLoseAreCarriedByAnotherZone(t *testing.T) 
 		}()
 	}
 	for alive := []*worker{f.workers[0], f.workers[2], f.workers[4]}; len(alive) > 0; alive = alive[1:] {
-		await(t, "workers of the zone have all requests", func() bool {
+		procs.Await(t, "workers of the zone have all requests", func() bool {
 			held := map[string]bool{}
 			for _, w := range alive {
 				for id := range w.executed(t) {

@@ -11,7 +11,8 @@
 //
 //	file.go ──► faults ──► sample by seed ──► not run by any test ─────────────────► survived
 //	                                     └──► go test -c -overlay ──► does not compile: not counted
-//	                                                             └──► its tests ──► pass: survived
+//	                                                             └──► its tests ──► pass, and pass with the
+//	                                                                           │    fault alone: survived
 //	                                                                           └──► fail or hang: caught
 //
 // # Rules
@@ -19,6 +20,8 @@
 //   - A fault is a small mistake of a person: a bound off by one, a swapped operator, a check that is
 //     dropped or negated, an assignment or a call that is missing. Lines of the log and locks get none:
 //     no test should depend on the first, and the race detector finds the second.
+//   - All faults of a sample are compiled together, and the environment chooses one (planted.go): so a
+//     fault costs the time of its tests.
 //   - Tests must fail twice: one that fails by chance has caught nothing.
 //   - Only the tests of the package itself count, with -short: what an end-to-end test would catch
 //     counts as survived.

@@ -15,7 +15,12 @@ type fault struct {
 	start, end int    // the bytes that with replaces
 	with       string // "" deletes
 	name       string // the same while the function has these words, wherever it stands
+	body       span   // of its function, without the braces
+	labelled   bool   // the body has a label, so that a function cannot have it twice
 }
+
+// span is a part of a file, in bytes.
+type span struct{ start, end int }
 
 // swapped has for each operator the one that a person would write in its place.
 var swapped = map[token.Token]token.Token{
@@ -45,7 +50,17 @@ func faultsOf(file, source string) ([]fault, error) {
 	for _, decl := range parsed.Decls {
 		if function, ok := decl.(*ast.FuncDecl); ok && function.Body != nil {
 			f.function = function.Name.Name
+			first := len(f.found)
 			ast.Inspect(function.Body, f.visit)
+			body, labelled := span{f.offset(function.Body.Lbrace) + 1, f.offset(function.Body.Rbrace)}, false
+			ast.Inspect(function.Body, func(n ast.Node) bool {
+				_, label := n.(*ast.LabeledStmt)
+				labelled = labelled || label
+				return true
+			})
+			for i := first; i < len(f.found); i++ {
+				f.found[i].body, f.found[i].labelled = body, labelled
+			}
 		}
 	}
 	return f.found, nil
@@ -104,11 +119,24 @@ func isArid(call *ast.CallExpr) bool {
 	switch called := call.Fun.(type) {
 	case *ast.SelectorExpr:
 		switch called.Sel.Name {
-		case "Msg", "Msgf", "Send", "Lock", "Unlock", "RLock", "RUnlock":
+		case "Lock", "Unlock", "RLock", "RUnlock":
 			return true
+		case "Debug", "Info", "Warn", "Error":
+			return isLogger(called.X)
 		}
 	case *ast.Ident:
 		return called.Name == "panic"
+	}
+	return false
+}
+
+// isLogger reports whether an expression is a logger, by its name.
+func isLogger(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return strings.EqualFold(x.Name, "logger")
+	case *ast.SelectorExpr:
+		return strings.EqualFold(x.Sel.Name, "logger")
 	}
 	return false
 }
@@ -124,6 +152,8 @@ func (f *finder) add(n ast.Node, with, change string) {
 		name: fmt.Sprintf("%s %s: `%s` %s", f.file, f.function, oneLine(f.text(n)), change),
 	})
 }
+
+func (f *finder) offset(p token.Pos) int { return f.set.Position(p).Offset }
 
 func (f *finder) text(n ast.Node) string {
 	return f.source[f.set.Position(n.Pos()).Offset:f.set.Position(n.End()).Offset]

@@ -13,13 +13,15 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
 // decide are the packages whose mistakes send a request to the wrong place, or trust the wrong member.
 var decide = []string{
-	"affinity", "selection", "internal/outlier", "internal/relaypool", "internal/peering", "membership", "advertise",
+	"affinity", "selection", "internal/outlier", "internal/relaypool", "internal/peering",
+	"membership", "membership/internal/trust", "advertise",
 	"internal/proxy/http2", "internal/proxy/downstream", "internal/proxy/upstream",
 }
 
@@ -117,12 +119,21 @@ func tryPackage(ctx context.Context, t target, o options, out io.Writer) (score,
 	if err := b.prepare(ctx); err != nil {
 		return s, err
 	}
-	for _, f := range faults {
+	if o.only != nil {
+		faults = slices.DeleteFunc(faults, func(f fault) bool { return !o.only.MatchString(f.name) })
+	}
+	batch := 0
+	for i, f := range faults {
 		if o.sample > 0 && s.tried() == o.sample {
 			break
 		}
-		if o.only != nil && !o.only.MatchString(f.name) {
-			continue
+		if i == batch {
+			if batch = len(faults); o.sample > 0 {
+				batch = min(batch, i+o.sample-s.tried())
+			}
+			if err := b.plant(ctx, faults[i:batch]); err != nil {
+				return s, err
+			}
 		}
 		r, err := b.try(ctx, f)
 		if err != nil {

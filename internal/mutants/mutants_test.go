@@ -14,18 +14,20 @@ func TestFaultsAreThoseThatAPersonWouldMake(t *testing.T) {
 		"if a < b { c() }": {
 			"`a < b` becomes `a <= b`", "`a < b` negated", "`a < b` never holds", "`c()` deleted",
 		},
-		"if a == b {}":                      {"`a == b` becomes `a != b`", "`a == b` never holds"},
-		"x = !a && b":                       {"`!a && b` becomes `!a || b`", "`!a && b` becomes `!a`", "`!a && b` becomes `b`", "`!a` becomes `a`", "`x = !a && b` deleted"},
-		"x := f()":                          nil,
-		"x += 1":                            {"`x += 1` deleted"},
-		"x++":                               {"`x++` deleted"},
-		"return x - 1":                      {"`x - 1` becomes `x + 1`"},
-		"for i := 0; i > n; i++ {}":         {"`i > n` becomes `i >= n`"},
-		"for i := 0; ; i++ { c() }":         {"`c()` deleted"},
-		`log.Info().Int("n", a+b).Msg("x")`: nil,
-		"mu.Lock(); defer mu.Unlock()":      nil,
-		`panic("x")`:                        nil,
-		"defer c(a * b)":                    {"`a * b` becomes `a / b`"},
+		"if a == b {}":                     {"`a == b` becomes `a != b`", "`a == b` never holds"},
+		"x = !a && b":                      {"`!a && b` becomes `!a || b`", "`!a && b` becomes `!a`", "`!a && b` becomes `b`", "`!a` becomes `a`", "`x = !a && b` deleted"},
+		"x := f()":                         nil,
+		"x += 1":                           {"`x += 1` deleted"},
+		"x++":                              {"`x++` deleted"},
+		"return x - 1":                     {"`x - 1` becomes `x + 1`"},
+		"for i := 0; i > n; i++ {}":        {"`i > n` becomes `i >= n`"},
+		"for i := 0; ; i++ { c() }":        {"`c()` deleted"},
+		`c.cfg.Logger.Info("x", "n", a+b)`: nil,
+		`logger.Warn("x", "n", a+b)`:       nil,
+		`http.Error(w, x, 500)`:            {"`http.Error(w, x, 500)` deleted"},
+		"mu.Lock(); defer mu.Unlock()":     nil,
+		`panic("x")`:                       nil,
+		"defer c(a * b)":                   {"`a * b` becomes `a / b`"},
 	} {
 		found, err := faultsOf("p/f.go", "package p\n\nfunc f() {\n\t"+body+"\n}\n")
 		if err != nil {
@@ -66,13 +68,24 @@ func Hangs(n int) {
 }
 
 func Strings(a string) string { return a + "." }
+
+func Repeated(a, b int) bool {
+again:
+	for {
+		if a == 0 {
+			break again
+		}
+		return a < b
+	}
+	return false
+}
 `,
 		"p/p_test.go": `package p
 
 import "testing"
 
 func Test(t *testing.T) {
-	if !Held(1, 2) || Held(1, 1) || !Loose(1, 2) || Strings("a") != "a." {
+	if !Held(1, 2) || Held(1, 1) || !Loose(1, 2) || Strings("a") != "a." || !Repeated(1, 2) || Repeated(1, 1) || Repeated(0, 1) {
 		t.Fail()
 	}
 	Hangs(1)
@@ -96,13 +109,7 @@ func Test(t *testing.T) {
 	if err := b.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.limit = 2 * time.Second // only a fault that hangs takes as long
-	got := map[string]result{}
-	for _, f := range faults {
-		if got[strings.TrimPrefix(f.name, "p/p.go ")], err = b.try(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.limits[0] = 2 * time.Second // only a fault that hangs takes as long
 	want := map[string]result{
 		"Held: `a < b` becomes `a <= b`":           caught,
 		"Loose: `a < b` becomes `a <= b`":          survived,
@@ -111,14 +118,29 @@ func Test(t *testing.T) {
 		"Hangs: `n - 1` becomes `n + 1`":           hung,
 		"Hangs: `n = n - 1` deleted":               hung,
 		"Strings: `a + \".\"` becomes `a - \".\"`": uncompiled,
+		"Repeated: `a < b` becomes `a <= b`":       caught,
+		"Repeated: `a == 0` becomes `a != 0`":      caught,
+		"Repeated: `a == 0` never holds":           caught,
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d faults, want %d", len(got), len(want))
+	if len(faults) != len(want) {
+		t.Errorf("%d faults, want %d", len(faults), len(want))
 	}
-	for name, result := range want {
-		if r, ok := got[name]; !ok || r != result {
-			t.Errorf("%s: %v, want %v", name, r, result)
+	for _, together := range []bool{false, true} {
+		if together {
+			if err := b.plant(t.Context(), faults); err != nil {
+				t.Fatal(err)
+			}
 		}
+		for _, f := range faults {
+			name := strings.TrimPrefix(f.name, "p/p.go ")
+			if r, err := b.try(t.Context(), f); err != nil || r != want[name] {
+				t.Errorf("%s, with others %v: %v, want %v: %v", name, together, r, want[name], err)
+			}
+		}
+	}
+	// No test runs one, and three are in a function with a label.
+	if n := len(b.planted.numbers); n != len(want)-4 || b.planted.skipped != noTest+"|"+noTest {
+		t.Errorf("%d faults are planted together, without the tests %q", n, b.planted.skipped)
 	}
 	if source, err := os.ReadFile(filepath.Join(repository, "p", "p.go")); err != nil || strings.Contains(string(source), "<=") {
 		t.Errorf("the checkout has changed: %v", err)

@@ -32,35 +32,41 @@ func (r result) String() string {
 // bench tries the faults of one package.
 type bench struct {
 	repository, scratch string
-	directory           string // of the package, in the repository
-	limit               time.Duration
+	directory           string             // of the package, in the repository
+	limits              [2]time.Duration   // of the quick tests, and of the others
 	slow                string             // a pattern of the tests that run last
 	covered             map[string][]block // by file
+	planted             planted
 }
 
 // block is lines that the tests have run.
 type block struct{ from, to int }
 
 // longest is how long the tests without a fault may take.
-const longest = 10 * time.Minute
+const longest = 20 * time.Minute
 
 // quick tests run first: most faults are caught within seconds.
 const quick = 300 * time.Millisecond
 
 // prepare runs the tests without a fault, which must pass, to learn how long each takes and what they run.
 func (b *bench) prepare(ctx context.Context) error {
-	if err := b.build(ctx, "-cover"); err != nil {
+	if err := b.build(ctx, b.alone(), nil, "-cover"); err != nil {
 		return err
 	}
 	profile := filepath.Join(b.scratch, "profile")
-	b.limit = longest
 	start := time.Now()
-	out, err := b.run(ctx, "-test.v", "-test.coverprofile="+profile)
+	out, err := b.run(ctx, tests{binary: b.alone(), limit: longest, flags: []string{"-test.v", "-test.coverprofile=" + profile}})
 	if err != nil {
 		return fmt.Errorf("%s without a fault: %w\n%s", b.directory, err, out)
 	}
-	b.limit = 2*time.Since(start) + 10*time.Second
-	b.slow = slowTests(out)
+	var took time.Duration
+	b.slow = testsThat(out, func(_ bool, d time.Duration) bool {
+		if d <= quick {
+			took += d
+		}
+		return d > quick
+	})
+	b.limits = [2]time.Duration{4*took + 10*time.Second, 2*time.Since(start) + 10*time.Second}
 	text, err := os.ReadFile(profile)
 	if err != nil {
 		return err
@@ -69,18 +75,24 @@ func (b *bench) prepare(ctx context.Context) error {
 	return nil
 }
 
-var timed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
+var ended = regexp.MustCompile(`(?m)^--- (PASS|FAIL): (\w+) \((\d+\.\d+s)\)$`)
 
-// slowTests is a pattern of the tests that are not quick, by the output of go test -v. It matches
-// no test if there is none.
-func slowTests(out string) string {
-	slow := []string{"none"}
-	for _, m := range timed.FindAllStringSubmatch(out, -1) {
-		if took, err := time.ParseDuration(m[2] + "s"); err == nil && took > quick {
-			slow = append(slow, m[1])
+// noTest is a pattern that matches no test.
+const noTest = "^$"
+
+// testsThat returns a pattern of the tests that meet a condition, by the output of go test -v. It
+// matches no test if there is none.
+func testsThat(out string, condition func(passed bool, took time.Duration) bool) string {
+	var names []string
+	for _, m := range ended.FindAllStringSubmatch(out, -1) {
+		if took, err := time.ParseDuration(m[3]); err == nil && condition(m[1] == "PASS", took) {
+			names = append(names, m[2])
 		}
 	}
-	return "^(" + strings.Join(slow, "|") + ")$"
+	if names == nil {
+		return noTest
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
 }
 
 var profiled = regexp.MustCompile(`(?m)/([^/]+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ [1-9]\d*$`)
@@ -106,52 +118,83 @@ func (b *bench) reached(f fault) bool {
 	return false
 }
 
-// try plants a fault and runs the tests.
+// try plants a fault and runs the tests. What survives the quick ones next to other faults must survive
+// all of them alone.
 func (b *bench) try(ctx context.Context, f fault) (result, error) {
-	if !b.reached(f) {
+	number, planted := b.planted.numbers[f]
+	switch {
+	case !b.reached(f):
 		return unrun, nil
+	case planted && number == 0:
+		return uncompiled, nil
+	case planted:
+		t := tests{binary: b.planted.binary, fault: number, limit: b.limits[0], flags: []string{"-test.skip=" + b.planted.skipped}}
+		if r, err := b.judge(ctx, t); err != nil || r != survived {
+			return r, err
+		}
 	}
-	original := filepath.Join(b.repository, filepath.FromSlash(f.file))
-	source, err := os.ReadFile(original)
+	source, err := os.ReadFile(b.path(f.file))
 	if err != nil {
 		return 0, err
 	}
-	faulty := filepath.Join(b.scratch, "faulty.go")
-	if err := os.WriteFile(faulty, []byte(string(source[:f.start])+f.with+string(source[f.end:])), 0o600); err != nil {
-		return 0, err
-	}
-	overlay := filepath.Join(b.scratch, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {original: faulty}})
-	if err != nil {
-		return 0, err
-	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		return 0, err
-	}
-	if err := b.build(ctx, "-overlay", overlay); err != nil {
+	if err := b.build(ctx, b.alone(), map[string]string{f.file: string(source[:f.start]) + f.with + string(source[f.end:])}); err != nil {
 		return uncompiled, ctx.Err()
 	}
-	for _, tests := range []string{"-test.skip=" + b.slow, "-test.run=" + b.slow} {
-		out, err := b.run(ctx, tests)
-		if err != nil && !errors.Is(err, errHung) && ctx.Err() == nil {
-			out, err = b.run(ctx, tests) // a test that fails by chance, on a busy machine, has caught nothing
-		}
-		switch {
-		case ctx.Err() != nil:
-			return 0, ctx.Err()
-		case errors.Is(err, errHung) || err != nil && strings.Contains(out, "panic: test timed out"):
-			return hung, nil
-		case err != nil:
-			return caught, nil
-		}
+	return b.trial(ctx)
+}
+
+// trial runs the tests with the one fault that was built alone, the quick ones first.
+func (b *bench) trial(ctx context.Context) (result, error) {
+	r, err := b.judge(ctx, tests{binary: b.alone(), limit: b.limits[0], flags: []string{"-test.skip=" + b.slow}})
+	if err != nil || r != survived {
+		return r, err
+	}
+	return b.judge(ctx, tests{binary: b.alone(), limit: b.limits[1], flags: []string{"-test.run=" + b.slow}})
+}
+
+// judge runs tests with a fault.
+func (b *bench) judge(ctx context.Context, t tests) (result, error) {
+	t.flags = append(t.flags, "-test.failfast")
+	out, err := b.run(ctx, t)
+	if err != nil && !errors.Is(err, errHung) && ctx.Err() == nil {
+		out, err = b.run(ctx, t) // a test that fails by chance, on a busy machine, has caught nothing
+	}
+	switch {
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case errors.Is(err, errHung) || err != nil && strings.Contains(out, "panic: test timed out"):
+		return hung, nil
+	case err != nil:
+		return caught, nil
 	}
 	return survived, nil
 }
 
-func (b *bench) binary() string { return filepath.Join(b.scratch, "faulty.test") }
+func (b *bench) path(file string) string {
+	return filepath.Join(b.repository, filepath.FromSlash(file))
+}
 
-func (b *bench) build(ctx context.Context, flags ...string) error {
-	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", b.binary()}, flags...)
+func (b *bench) alone() string { return filepath.Join(b.scratch, "faulty.test") }
+
+// build compiles the tests with other texts of some files, in which the name of a file may be new.
+func (b *bench) build(ctx context.Context, binary string, texts map[string]string, flags ...string) error {
+	replaced := map[string]string{}
+	for file, text := range texts {
+		at := b.path(file)
+		replaced[at] = filepath.Join(b.scratch, filepath.Base(file))
+		if err := os.WriteFile(replaced[at], []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	overlay := filepath.Join(b.scratch, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return err
+	}
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-overlay", overlay, "-o", binary}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+b.directory)...)
 	cmd.Dir = b.repository
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -162,16 +205,26 @@ func (b *bench) build(ctx context.Context, flags ...string) error {
 
 var errHung = errors.New("the tests did not end")
 
-// run runs the tests that were built. A fault can make a loop that allocates without an end: the
-// address space is bounded.
-func (b *bench) run(ctx context.Context, flags ...string) (string, error) {
+// tests are those of a binary that run with a fault.
+type tests struct {
+	binary string
+	fault  int
+	limit  time.Duration
+	flags  []string
+}
+
+// run runs tests. A fault can make a loop that allocates without an end: the address space is
+// bounded.
+func (b *bench) run(ctx context.Context, t tests) (string, error) {
 	const most = "6000000" // KiB
-	limited, cancel := context.WithTimeoutCause(ctx, b.limit+10*time.Second, errHung)
+	limited, cancel := context.WithTimeoutCause(ctx, t.limit+10*time.Second, errHung)
 	defer cancel()
-	args := append([]string{"-c", `ulimit -v ` + most + `; exec "$0" "$@"`, b.binary(),
-		"-test.short", "-test.failfast", "-test.timeout=" + b.limit.String()}, flags...)
+	args := append([]string{"-c", `ulimit -v ` + most + `; exec "$0" "$@"`, t.binary,
+		"-test.short", "-test.timeout=" + t.limit.String()}, t.flags...)
 	cmd := exec.CommandContext(limited, "sh", args...)
-	cmd.Dir = filepath.Join(b.repository, filepath.FromSlash(b.directory))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", faultVariable, t.fault),
+		"RAPID_NOFAILFILE=true", "RAPID_SHRINKTIME=1ms") // a history that fails is of no use
+	cmd.Dir = b.path(b.directory)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // tests may start processes
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

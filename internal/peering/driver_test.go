@@ -120,7 +120,7 @@ func (d *driver) plan() (next time.Time) {
 		there[w.ID] = true
 		if m, _ := snapshot.Get(memberOf(w.ID)); d.epochs[w.ID] != m.Epoch {
 			d.epochs[w.ID] = m.Epoch
-			d.table.Renewed(w.ID, now)
+			d.table.Renewed(w.ID)
 		}
 	}
 	var in, near []string

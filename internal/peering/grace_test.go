@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -36,6 +37,15 @@ func TestAMemberThatVanishedCountsForTheGracePeriod(t *testing.T) {
 		if want := at(step.next); step.next > 0 && !next.Equal(want) || step.next == 0 && !next.IsZero() {
 			t.Errorf("%s: next change at %v: want second %d", step.promise, next, step.next)
 		}
+	}
+}
+
+func TestMembersThatVanishTogetherHaveAFixedOrder(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	g := NewGrace(time.Second, func(id string) string { return id })
+	g.Update(all, time.Unix(0, 0))
+	if absent, _ := g.Update(nil, time.Unix(1, 0)); !slices.Equal(absent, all) {
+		t.Errorf("absent are %q: want %q, sorted", absent, all)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestUnderAnyHistoryNothingNeededIsClosedAndTheRestIsInTheEnd(t *testing.T) 
 				}
 			},
 			"renewed": func(rt *rapid.T) {
-				table.Renewed(rapid.IntRange(0, 9).Draw(rt, "renewed"), now)
+				table.Renewed(rapid.IntRange(0, 9).Draw(rt, "renewed"))
 			},
 			"pass": func(rt *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(0, 12_000).Draw(rt, "ms")) * time.Millisecond)

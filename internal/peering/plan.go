@@ -113,11 +113,9 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 	enough := min(plan.Minimums().PeersPerRelay, len(cfg.Workers))
 	lost := map[string]bool{} // workers of which one relay is absent
 	var row []affinity.Assignment
-	living := 0
 	for i, relay := range plan.Affine() {
 		if !goneRelays[relay] && len(goneWorkers)+enough <= size(plan, i) {
-			living++ // it has enough workers even if all that are absent are its own
-			continue
+			continue // it has enough workers even if all that are absent are its own
 		}
 		row, _ = plan.AppendAssignments(row[:0], i) // i is an index of the plan
 		there := 0
@@ -133,15 +131,11 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 				lost[a.Worker] = true
 			}
 		}
-		if goneRelays[relay] {
-			continue
-		}
-		living++
-		if there < min(enough, len(row)) {
+		if !goneRelays[relay] && there < min(enough, len(row)) {
 			return false
 		}
 	}
-	return living > 0
+	return true
 }
 
 // size returns how many workers the relay at index connects to, 0 if that is not known without the

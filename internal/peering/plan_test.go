@@ -1,6 +1,7 @@
 package peering_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -141,5 +142,108 @@ func TestTheAbsentNeverCostMoreThanOneRelayOfAWorker(t *testing.T) {
 	})
 	if kept == 0 {
 		t.Error("no absent member ever counted: the property says nothing")
+	}
+}
+
+// Of the absent members as many count as do no harm, and those that were there last.
+func TestNoAbsentMemberIsLeftOutWithoutNeed(t *testing.T) {
+	whole, part := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		relays := affinity.Relays(ids("r", rapid.IntRange(1, 14).Draw(rt, "relays")))
+		workers := affinity.Workers(ids("w", rapid.IntRange(1, 40).Draw(rt, "workers")))
+		goneRelays := rapid.IntRange(0, min(3, len(relays)-1)).Draw(rt, "gone relays")
+		goneWorkers := rapid.IntRange(0, len(workers)-1).Draw(rt, "gone workers")
+		cfg := affinity.PlanConfig{
+			Service: "s", Relays: relays[goneRelays:], Workers: workers[goneWorkers:],
+			RelaysPerService: rapid.IntRange(3, max(3, len(relays))).Draw(rt, "relays per service"),
+			Minimums:         affinity.Minimums{PeersPerWorker: 3, PeersPerRelay: rapid.IntRange(1, 6).Draw(rt, "peers per relay")},
+			Strategy:         rapid.SampledFrom([]affinity.Strategy{affinity.Projection, affinity.Rendezvous}).Draw(rt, "strategy"),
+		}
+		absent := peering.Absent{Relays: relays[:goneRelays], Workers: workers[:goneWorkers]}
+		got, err := peering.Plan(cfg, absent)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for halved := false; ; halved = true {
+			all := cfg
+			all.Relays, all.Workers = slices.Concat(absent.Relays, cfg.Relays), slices.Concat(absent.Workers, cfg.Workers)
+			want, err := affinity.NewPlan(all)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if len(absent.Relays)+len(absent.Workers) > 0 && harms(rt, want, cfg) {
+				absent.Relays, absent.Workers = laterHalf(absent.Relays), laterHalf(absent.Workers)
+				continue
+			}
+			if was, is := connections(t, want), connections(t, got); !equal(was, is) {
+				rt.Errorf("with %d relays and %d workers absent the plan differs", len(absent.Relays), len(absent.Workers))
+			}
+			if !halved && goneRelays+goneWorkers > 0 {
+				whole++
+			} else if halved && len(absent.Relays)+len(absent.Workers) > 0 {
+				part++
+			}
+			return
+		}
+	})
+	if whole == 0 || part == 0 {
+		t.Errorf("all the absent counted %d times, a part of them %d times: the property says too little", whole, part)
+	}
+}
+
+func laterHalf[M any](members []M) []M { return members[len(members)-len(members)/2:] }
+
+// harms reports whether a plan leaves a member of cfg with too few others of cfg.
+func harms(rt *rapid.T, plan *affinity.Plan, cfg affinity.PlanConfig) bool {
+	relays, workers := map[string]bool{}, map[string]bool{}
+	for _, r := range cfg.Relays {
+		relays[r.ID] = true
+	}
+	for _, w := range cfg.Workers {
+		workers[w.ID] = true
+	}
+	serving, without := 0, map[string]int{} // connections of each worker to relays that are not there
+	for i, relay := range plan.Affine() {
+		row, err := plan.Assignments(i)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		there := 0
+		for _, a := range row {
+			switch {
+			case !workers[a.Worker]:
+			case !relays[relay]:
+				without[a.Worker]++
+			default:
+				there++
+			}
+			if without[a.Worker] > 1 {
+				return true
+			}
+		}
+		if relays[relay] {
+			serving++
+			if there < min(cfg.Minimums.PeersPerRelay, len(cfg.Workers), len(row)) {
+				return true
+			}
+		}
+	}
+	return serving == 0
+}
+
+func TestWithoutARelayOrWithoutAWorkerThereIsNoPlan(t *testing.T) {
+	one := affinity.PlanConfig{Service: "s", Relays: affinity.Relays(ids("r", 1)), Workers: affinity.Workers(ids("w", 1))}
+	absent := peering.Absent{Relays: affinity.Relays(ids("a", 1)), Workers: affinity.Workers(ids("b", 1))}
+	for want, cfg := range map[error]affinity.PlanConfig{
+		affinity.ErrNoRelays:  {Service: "s", Workers: one.Workers},
+		affinity.ErrNoWorkers: {Service: "s", Relays: one.Relays},
+	} {
+		if _, err := peering.Plan(cfg, absent); !errors.Is(err, want) {
+			t.Errorf("error is %v: want %v, although one of each is absent", err, want)
+		}
+	}
+	one.Strategy = "none"
+	if _, err := peering.Plan(one, absent); err == nil {
+		t.Error("a setting out of bounds is accepted while members are absent")
 	}
 }

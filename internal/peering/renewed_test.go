@@ -15,7 +15,7 @@ func TestAFarEndThatIsANewProcessIsTriedImmediately(t *testing.T) {
 	r.step(list("a"), nil)
 	r.Failed("a", r.now)
 	r.step(nil, nil)
-	r.Renewed("a", r.now)
+	r.Renewed("a")
 	r.step(list("a"), nil)
 	// Its own failures count from one.
 	r.Failed("a", r.now)
@@ -28,7 +28,7 @@ func TestANewProcessChangesNothingWhereNoAttemptWaits(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a", "b"), nil).step(list("a", "b"), nil)
 	r.Opened("a", r.now)
 	for _, k := range list("a", "b", "absent") {
-		r.Renewed(k, r.now)
+		r.Renewed(k)
 	}
 	r.step(nil, nil).states(map[State]int{Open: 1, Opening: 1})
 }

@@ -230,22 +230,17 @@ func (t *Table[K]) Lost(k K, now time.Time) {
 
 // Renewed reports that a new process runs at a far end. Failures of the old process do not
 // count against the new one: a link that waits to be tried again is tried immediately.
-func (t *Table[K]) Renewed(k K, now time.Time) {
-	t.advance(now)
-	l := t.links[k]
-	if l == nil {
-		return
-	}
-	l.failures = 0
-	if _, waits := t.retries[k]; waits {
-		l.retryAt = t.now
+func (t *Table[K]) Renewed(k K) {
+	if l := t.links[k]; l != nil {
+		l.failures = 0
+		l.retryAt = time.Time{}
 	}
 }
 
 func (t *Table[K]) retry(k K, failures int) {
-	delay := t.cfg.MaxRetryDelay
-	if d := t.cfg.RetryDelay << (failures - 1); failures < 32 && d > 0 && d < delay {
-		delay = d
+	delay, doublings := t.cfg.MaxRetryDelay, failures-1
+	if t.cfg.RetryDelay <= delay>>doublings { // cannot overflow, as the other shift could
+		delay = t.cfg.RetryDelay << doublings
 	}
 	*t.links[k] = link{failures: failures, retryAt: t.now.Add(delay)}
 	t.retries[k] = struct{}{}

@@ -147,6 +147,140 @@ func TestAFailedOpeningIsTriedAgainLaterAndLater(t *testing.T) {
 	}
 }
 
+func TestTheWaitNeverExceedsTheLargest(t *testing.T) {
+	for _, test := range []struct{ first, largest, fourth, hundredth time.Duration }{
+		{1, 5, 5, 5},
+		{1, 8, 8, 8},
+		{0, 0, 8 * time.Second, 30 * time.Second}, // the defaults
+		{time.Hour, 24 * time.Hour, 8 * time.Hour, 24 * time.Hour},
+		{time.Minute, time.Second, time.Minute, time.Minute},
+	} {
+		r := newRig(t, Config{RetryDelay: test.first, MaxRetryDelay: test.largest}).want("s", list("a"), nil)
+		waits := make([]time.Duration, 101)
+		for i := 1; i < len(waits); i++ {
+			r.step(list("a"), nil)
+			r.Failed("a", r.now)
+			waits[i] = r.Step(r.now).Next.Sub(r.now)
+			r.after(waits[i])
+		}
+		if waits[4] != test.fourth || waits[100] != test.hundredth {
+			t.Errorf("from %v to %v: after the 4th and the 100th failure it waits %v and %v, want %v and %v",
+				test.first, test.largest, waits[4], waits[100], test.fourth, test.hundredth)
+		}
+	}
+}
+
+// Time that passes between two steps counts from the call, not from the step before it.
+func TestEveryReportCountsFromItsOwnTime(t *testing.T) {
+	later := time.Second / 2
+	for name, test := range map[string]struct {
+		do   func(r *rig)
+		next time.Duration // after the report
+	}{
+		"a need that ends":      {func(r *rig) { r.connect().after(later).want("s", nil, nil) }, drain},
+		"an attempt that fails": {func(r *rig) { r.Step(r.now); r.after(later).Failed("a", r.now) }, time.Second},
+		"a loss too soon": {func(r *rig) {
+			r.Step(r.now)
+			r.after(later).Opened("a", r.now)
+			r.after(time.Second-1).Lost("a", r.now)
+		}, time.Second},
+	} {
+		r := newRig(t, Config{}).want("s", list("a"), nil)
+		test.do(r)
+		if next := r.Step(r.now).Next; !next.Equal(r.now.Add(test.next)) {
+			t.Errorf("%s: the next step is due in %v: want %v", name, next.Sub(r.now), test.next)
+		}
+	}
+	// A loss that comes as late as the retry delay is none too soon.
+	r := newRig(t, Config{}).want("s", list("a"), nil).connect().after(time.Second)
+	r.Lost("a", r.now)
+	r.step(list("a"), nil)
+}
+
+func TestTheNextStepIsDueWithTheFirstOfAllWaits(t *testing.T) {
+	keys := list("a", "b", "c", "d", "e", "f", "g", "h")
+	for name, test := range map[string]struct {
+		start func(r *rig)
+		end   func(r *rig, i int)
+		wait  time.Duration
+	}{
+		"failures": {func(r *rig) { r.Step(r.now) }, func(r *rig, i int) { r.Failed(keys[i], r.now) }, time.Second},
+		"drains":   {func(r *rig) { r.connect() }, func(r *rig, i int) { r.want("s", keys[i+1:], nil) }, drain},
+	} {
+		r := newRig(t, Config{}).want("s", keys, nil)
+		test.start(r)
+		want := r.now.Add(test.wait)
+		for i := range keys {
+			test.end(r, i)
+			r.after(time.Millisecond)
+		}
+		for range 20 { // whatever the order of a map is
+			if next := r.Step(r.now).Next; !next.Equal(want) {
+				t.Fatalf("%s: the next step is due in %v: want %v", name, next.Sub(r.now), want.Sub(r.now))
+			}
+		}
+	}
+}
+
+// A far end is queued a second time if it was dropped and is wanted again.
+func TestAFarEndThatWasQueuedTwiceIsOpenedOnce(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		r := newRig(t, Config{MaxOpening: 1}).want("s", list("a", "b"), nil).step(list("a"), nil)
+		r.want("s", list("a"), nil).want("s", list("a", "b"), nil)
+		r.Opened("a", r.now)
+		r.step(list("b"), nil)
+		if fails {
+			r.Failed("b", r.now)
+			r.step(nil, nil).after(time.Second).step(list("b"), nil)
+		} else {
+			r.Opened("b", r.now)
+			r.step(nil, nil)
+		}
+	}
+}
+
+func TestAFarEndGivenUpAndWantedAgainIsNotClosed(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), nil).step(list("a"), nil)
+	r.want("s", nil, nil).want("s", list("a"), nil).step(list("a"), nil)
+}
+
+func TestOneFarEndInARangeAndOneNearAreAWish(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a"), list("b")).step(list("a"), nil)
+	r.Opened("a", r.now)
+	r.want("s", nil, list("a")).states(map[State]int{Spare: 1})
+	r.want("s", nil, nil).states(map[State]int{Draining: 1})
+}
+
+// A relay runs for months, while services and workers come and go.
+func TestWhatIsNotWantedAnyMoreLeavesNothingBehind(t *testing.T) {
+	r := newRig(t, Config{MaxOpening: 2}).want("s", list("a", "b", "c"), list("d")).want("t", list("a"), nil)
+	r.Step(r.now)
+	r.Opened("a", r.now)
+	r.Failed("b", r.now)
+	r.want("s", nil, nil).want("t", nil, nil).after(drain).step(nil, list("a", "b", "c"))
+	if n := len(r.services) + len(r.needs) + len(r.links) + len(r.queue) + len(r.retries) + len(r.draining) + len(r.dropped) + r.opening; n > 0 {
+		t.Errorf("%d things are kept: %+v", n, r.Table)
+	}
+}
+
+func TestEveryEventIsCounted(t *testing.T) {
+	r := newRig(t, Config{}).want("s", list("a", "b"), nil).step(list("a", "b"), nil)
+	r.Opened("a", r.now)
+	r.Failed("b", r.now)
+	for range 2 { // an end that is reported twice counts once
+		r.Opened("b", r.now)
+		r.Failed("a", r.now)
+		r.Lost("b", r.now)
+	}
+	for _, report := range []func(string, time.Time){r.Opened, r.Failed, r.Lost} {
+		report("forgotten", r.now)
+	}
+	r.want("s", nil, nil).want("s", list("a"), nil).want("s", nil, nil).after(drain).Step(r.now)
+	if got, want := r.Counts(), (Counts{Opened: 1, Failed: 1, DrainsStarted: 2, DrainsCancelled: 1, Closed: 1}); got != want {
+		t.Errorf("counts are %+v: want %+v", got, want)
+	}
+}
+
 func TestALostConnectionIsOpenedAgainImmediately(t *testing.T) {
 	r := newRig(t, Config{}).want("s", list("a"), nil).connect().after(time.Minute)
 	r.Lost("a", r.now)
@@ -179,6 +313,21 @@ func TestAnAuditRepairsWhatTableAndRealityDisagreeOn(t *testing.T) {
 	r.step(list("a"), nil)
 	if c := r.Counts(); c.Missing != 1 || c.Surplus != 1 || c.Lost != 1 {
 		t.Errorf("counts are %+v: want one missing, which is lost, and one surplus", c)
+	}
+}
+
+func TestAnAuditLeavesAloneWhatIsNotOpenYet(t *testing.T) {
+	r := newRig(t, Config{MaxOpening: 1}).want("s", list("a", "b"), nil).step(list("a"), nil)
+	if missing, surplus := r.Audit(map[string]struct{}{"a": {}}, r.now); missing != nil || surplus != nil {
+		t.Errorf("missing %q and surplus %q: want none, a is being opened and b waits", missing, surplus)
+	}
+}
+
+func TestEachRetryDelayIsChecked(t *testing.T) {
+	for _, cfg := range []Config{{RetryDelay: -1}, {MaxRetryDelay: -1}} {
+		if _, err := NewTable[string](cfg); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
 	}
 }
 
@@ -237,7 +386,7 @@ func TestTriedIsTrueWhenEveryOpeningHasEndedWellOrNot(t *testing.T) {
 }
 
 func TestAnUnknownStateHasATextAndDoesNotPanic(t *testing.T) {
-	if got := fmt.Sprint(State(9), State(-1)); got != "state(9) state(-1)" {
+	if got := fmt.Sprint(None, Draining, Draining+1, State(-1)); got != "none draining state(6) state(-1)" {
 		t.Error(got)
 	}
 }

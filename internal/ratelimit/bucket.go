@@ -13,6 +13,11 @@ type Bucket struct{ full atomic.Int64 }
 func (b *Bucket) Take(now time.Duration, p Part) (wait time.Duration) {
 	for {
 		full := b.full.Load()
+		// A lower rate before may have emptied the bucket for longer than this one fills it in.
+		if empty := int64(now + p.depth); full > empty {
+			b.full.CompareAndSwap(full, empty)
+			continue
+		}
 		next, early := p.after(time.Duration(full), now)
 		if early > 0 {
 			return early

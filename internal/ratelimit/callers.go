@@ -9,7 +9,8 @@ import (
 
 const (
 	// MaxCallers is for how many pairs of caller and service there are buckets. A bucket that is
-	// full again is as good as none, so these are the pairs with a request in about the last second.
+	// full again is as good as none: of a limit of 10/s these are the pairs with a request in about the
+	// last second, of one of 100/h those of up to the last hour.
 	MaxCallers = shards * maxInShard
 
 	shards     = 64 // spread the callers, so that requests of different ones rarely wait for a lock

@@ -38,6 +38,33 @@ func TestABucketIsATokenBucket(t *testing.T) {
 	})
 }
 
+func TestAHigherRateCountsFromTheMomentOfItsChange(t *testing.T) {
+	part := func(text string, burst int) Part {
+		rate, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate.Burst = burst
+		return rate.For(1)
+	}
+	low, high := part("100/h", 100), part("1000/s", 0)
+	var b Bucket
+	for range 100 {
+		if b.Take(0, low) != 0 {
+			t.Fatal("the burst does not pass")
+		}
+	}
+	if wait := b.Take(0, high); wait != time.Millisecond {
+		t.Errorf("after the change the next request waits %v", wait)
+	}
+	if wait := b.Take(time.Millisecond, high); wait != 0 {
+		t.Errorf("a millisecond later it waits %v", wait)
+	}
+	if wait := b.Take(time.Millisecond, low); wait > 36*time.Second {
+		t.Errorf("with the lower rate again the next one waits %v", wait)
+	}
+}
+
 func TestABurstPassesOnceAndThenTheRate(t *testing.T) {
 	for _, c := range []struct {
 		rate   string

@@ -233,10 +233,14 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	}
 	add(routing.KeySlots, value, origin)
 	for _, key := range ingress.CookieAttributeKeys() { // defaults are not listed: most services have no cookie
+		note := ""
+		if ingress.OnlyOfItsHost(cookie) && (key == ingress.KeyCookieDomain || key == ingress.KeyCookiePath) {
+			note = ", without effect: the cookie's name begins with __Host-"
+		}
 		if own, all := requests.Policies.Cookies[s.Name].Get(key), requests.Policies.Cookies[""].Get(key); own != "" {
-			add(key, own, routing.FromServiceSetting)
+			add(key, own+note, routing.FromServiceSetting)
 		} else if all != "" {
-			add(key, all, routing.FromSetting)
+			add(key, all+note, routing.FromSetting)
 		}
 	}
 	if canary := requests.Policies.Canaries[s.Name]; canary.Set() {

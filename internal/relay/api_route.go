@@ -43,7 +43,11 @@ func askedRequest(address string, lines []string) (*http.Request, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%.80q is not the URL of a request: write http://HOST/PATH", address)
 	}
-	asked := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{}, ProtoMajor: 1, ProtoMinor: 1}
+	host, err := ingress.URLHost(u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("the host of %.80q is %w", address, err)
+	}
+	asked := &http.Request{Method: http.MethodGet, URL: u, Host: host, Header: http.Header{}, ProtoMajor: 1, ProtoMinor: 1}
 	for _, line := range lines {
 		name, value, found := strings.Cut(line, ":")
 		if value = strings.TrimSpace(value); !found || !http1.ValidToken(name) || !http1.ValidValue(value) {
@@ -54,6 +58,9 @@ func askedRequest(address string, lines []string) (*http.Request, error) {
 			continue
 		}
 		asked.Header.Add(name, value)
+	}
+	if !http1.ValidHost(asked.Host) { // such a request gets 400
+		return nil, fmt.Errorf("%.80q is not the host of a request: write a name such as shop.example.com, with its labels xn--… if it is internationalized, or an IP address", asked.Host)
 	}
 	return asked, nil
 }

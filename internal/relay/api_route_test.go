@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/idna"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -221,6 +223,7 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		s.Requests.Routes = []ingress.Route{
 			{Host: "shop.test", Service: "missing"},
 			{Host: "shop.test", PathPrefix: "/pay", Headers: map[string]string{"X-Tenant": "acme"}, Service: "echo"},
+			{Host: "bücher.test", Service: "echo"},
 		}
 	})
 	f.named("w1", advertise.Service{Name: "echo", Selection: "stable"})
@@ -231,6 +234,7 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		}
 		return a
 	}
+	const books = "{route 3 {host: bücher.test, service: echo}}"
 	for _, c := range []struct {
 		url            string
 		headers        []string
@@ -240,6 +244,11 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		{"http://shop.test/pay/1?user=alice", []string{"X-Tenant: acme"}, "echo", "{route 2 {host: shop.test, path_prefix: /pay, headers: {X-Tenant: acme}, service: echo}}", "alice"},
 		{"https://shop.test:8443/pay", []string{"X-Tenant: other"}, "missing", "{route 1 {host: shop.test, service: missing}}", ""},
 		{"http://127.0.0.1/pay", []string{"Host: shop.test", "X-Tenant: acme", "X-User: bob"}, "echo", "{route 2 {host: shop.test, path_prefix: /pay, headers: {X-Tenant: acme}, service: echo}}", "bob"},
+		{"http://xn--bcher-kva.test/", nil, "echo", books, ""},
+		{"http://bücher.test/", nil, "echo", books, ""},
+		{"https://BÜCHER.Test.:8443/", nil, "echo", books, ""},
+		{"http://b%C3%BCcher。test:80/", nil, "echo", books, ""},
+		{"http://127.0.0.1/", []string{"Host: XN--bcher-kva.test.:80"}, "echo", books, ""},
 		{"http://echo.svc.test/", nil, "echo", "{domain 0 }", ""},
 		{"http://x.test/", []string{"ringway-service: echo"}, "echo", "{header 0 }", ""},
 		{"http://x.test/", nil, "", "{ 0 }", ""},
@@ -248,8 +257,11 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		if a.Service != c.service || fmt.Sprint(*a.Naming) != c.named || a.Key != c.key || (a.Decision != nil) != (c.service == "echo") {
 			t.Errorf("%s %q: %+v %+v", c.url, c.headers, a, *a.Naming)
 		}
-		// A request with the same head goes there.
+		// A request with the same head goes there. Clients send the ASCII form of a name.
 		u, _ := url.Parse(c.url)
+		if ascii, err := idna.Lookup.ToASCII(u.Hostname()); err == nil {
+			u.Host = strings.Replace(u.Host, u.Hostname(), ascii, 1)
+		}
 		resp, body := r.call(t, "GET", u.RequestURI(), nil, append([]string{"Host: " + u.Host}, c.headers...)...)
 		if got := resp.StatusCode == 200 && body == "w1"; got != (c.service == "echo") {
 			t.Errorf("%s %q: %s %s", c.url, c.headers, resp.Status, body)
@@ -259,6 +271,10 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 		"":                                    "not the URL of a request",
 		"url=shop.test":                       "not the URL of a request",
 		"url=ftp://shop.test":                 "not the URL of a request",
+		"url=http://a..test/":                 "host of a request",
+		"url=http://h:99999/":                 "host of a request",
+		"url=http://xn--%C3%BC.test/":         "not an internationalized name",
+		"url=http://h/&header=Host:b%C3%BC":   "host of a request",
 		"url=http://h/&header=a":              "not a header",
 		"url=http://h/&header=a%20b:c":        "not a header",
 		"url=http://h/&header=X:a%0d%0ab:%20": "not a header",

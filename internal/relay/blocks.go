@@ -43,7 +43,7 @@ func (r *Relay) changeBlocks(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case err != nil:
 	case change.Operation == api.RemoveBlock:
-		block, err = r.blocks.Remove(change.Caller, change.Service)
+		block, err = r.blocks.Remove(change.Caller, change.Service, time.Now())
 	default:
 		now := time.Now()
 		block, err = r.blocks.Add(ingress.Block{

@@ -76,7 +76,7 @@ func TestABlockThatMakesNoSenseIsRefused(t *testing.T) {
 		"block 2: has the caller and the service of block 1": fine,
 		`caller " a" is none`:                                {Caller: " a", Service: "*"},
 		`caller "a\nb" is none`:                              {Caller: "a\nb", Service: "*"},
-		"at most 128 bytes":                                  {Caller: strings.Repeat("a", 129), Service: "*"},
+		"at most 256 bytes":                                  {Caller: strings.Repeat("a", 257), Service: "*"},
 		"is a network":                                       {Caller: "10.0.0.0/8", Service: "*"},
 		"service":                                            {Caller: "a", Service: "bad name"},
 		"want one line of at most 256 bytes":                 {Caller: "a", Service: "*", Reason: "x\ny"},

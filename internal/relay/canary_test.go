@@ -307,6 +307,8 @@ func TestCanariesAndAttributesOfCookiesThatMakeNoSenseAreRefused(t *testing.T) {
 		"cookie-domain=[::1]":                   "a domain with a dot",
 		"cookie-domain=.example.com":            "leave the first dot out",
 		"cookie-domain=*.example.com":           "a wildcard",
+		"cookie-domain=my_shop.example.com":     "labels of 1 to 63 letters",
+		"cookie-domain=a.-shop.example.com":     "labels of 1 to 63 letters",
 		"cookie-domain=https://example.com":     "leave the scheme out",
 		"cookie-domain=example.com:80":          "leave the port out",
 		"cookie-domain=example.com/x":           "leave the path out",

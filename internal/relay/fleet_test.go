@@ -41,7 +41,7 @@ const patience = 30 * time.Second
 // fleet is relays and workers of one cluster, in this process, over real
 // sockets.
 type fleet struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	relays []*runningRelay
 	// secure equips every member; nil for none.
@@ -60,7 +60,7 @@ type runningRelay struct {
 	log  *logtest.Log
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	return &fleet{t: t, ctx: t.Context(), emptyAfter: time.Nanosecond}
 }
@@ -172,7 +172,7 @@ func service(name string, backend *httptest.Server) advertise.Service {
 }
 
 // settled waits until the relay is ready and sees n endpoints of the service.
-func (r *runningRelay) settled(t *testing.T, name string, n int) {
+func (r *runningRelay) settled(t testing.TB, name string, n int) {
 	t.Helper()
 	r.await(t, fmt.Sprintf("%d endpoints of %s", n, name), func() bool {
 		s, ok := r.Routes.Service(name)
@@ -180,7 +180,7 @@ func (r *runningRelay) settled(t *testing.T, name string, n int) {
 	})
 }
 
-func (r *runningRelay) await(t *testing.T, what string, cond func() bool) {
+func (r *runningRelay) await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for !cond() {
@@ -192,7 +192,7 @@ func (r *runningRelay) await(t *testing.T, what string, cond func() bool) {
 }
 
 // call sends one request to the relay's ingress.
-func (r *runningRelay) call(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, string) {
+func (r *runningRelay) call(t testing.TB, method, path string, body io.Reader, headers ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.IngressAddr()+path, body)
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *runningRelay) call(t *testing.T, method, path string, body io.Reader, h
 	return do(t, req)
 }
 
-func do(t *testing.T, req *http.Request) (*http.Response, string) {
+func do(t testing.TB, req *http.Request) (*http.Response, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -225,7 +225,7 @@ func do(t *testing.T, req *http.Request) (*http.Response, string) {
 }
 
 // admin reads a path of the admin API into v, when v is not nil.
-func (r *runningRelay) api(t *testing.T, path string, v any) (status int, text string) {
+func (r *runningRelay) api(t testing.TB, path string, v any) (status int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.AdminAddr()+path, nil)
 	if err != nil {
@@ -241,7 +241,7 @@ func (r *runningRelay) api(t *testing.T, path string, v any) (status int, text s
 }
 
 // refusing is an address where nothing listens.
-func refusing(t *testing.T) string {
+func refusing(t testing.TB) string {
 	t.Helper()
 	ln, _, err := bind(anyPort) // and held, so that no other test gets the port
 	if err != nil {

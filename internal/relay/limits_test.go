@@ -17,7 +17,7 @@ func TestARelayAtItsLimitSaysSoAndOneThatStartsThereIsNotReady(t *testing.T) {
 	for _, id := range []string{"w1", "w2"} {
 		f.echo(id)
 	}
-	first.await(t, "the limit is reached", func() bool { return len(first.limits()) > 0 })
+	first.await(t, "the limit is reached", func() bool { return len(first.exceededLimits()) > 0 })
 	if reasons := first.Reasons(); len(reasons) > 0 {
 		t.Errorf("a ready relay at its limit is not ready: %v", reasons)
 	}

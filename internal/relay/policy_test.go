@@ -258,10 +258,13 @@ func TestTheOperatorsSlotsReplaceThoseOfWorkers(t *testing.T) {
 func TestWhatMostWorkersAdvertiseIsTheSessionCookieOfTheirService(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.relay(func(s *Settings) { s.SessionCookies.Set("own=cart", "off=") })
-	names := map[string]string{"echo": "sid", "few": "", "own": "cart", "off": "", "thief": ""}
+	r := f.relay(func(s *Settings) {
+		s.SessionCookies.Set("own=cart", "off=")
+		s.Policies.Flags.Set("cookie-domain=example.com")
+	})
+	names := map[string]string{"echo": "__Host-sid", "few": "", "own": "cart", "off": "", "thief": ""}
 	for i, advertised := range []map[string]string{
-		{"echo": "sid", "few": "mine", "own": "x", "off": "x", "thief": "cart"}, {"echo": "sid", "few": "", "own": "x", "off": "x", "thief": "cart"}, {"echo": "other", "few": "", "own": "", "off": "", "thief": ""},
+		{"echo": "__Host-sid", "few": "mine", "own": "x", "off": "x", "thief": "cart"}, {"echo": "__Host-sid", "few": "", "own": "x", "off": "x", "thief": "cart"}, {"echo": "other", "few": "", "own": "", "off": "", "thief": ""},
 	} {
 		id := fmt.Sprint("w", i+1)
 		backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, id) }))
@@ -287,12 +290,17 @@ func TestWhatMostWorkersAdvertiseIsTheSessionCookieOfTheirService(t *testing.T) 
 		var x api.Explanation
 		r.api(t, "/api/v1/services/"+name, &a)
 		r.api(t, "/api/v1/services/"+name+"/explain", &x)
-		want := map[string]string{"echo": "{session-cookie sid advertisement}", "own": "{session-cookie cart service_setting}", "off": "{session-cookie  service_setting}"}[name]
+		want := map[string]string{"echo": "{session-cookie __Host-sid advertisement}", "own": "{session-cookie cart service_setting}", "off": "{session-cookie  service_setting}"}[name]
 		if shown := fmt.Sprint(a.Policy); want != "" && !strings.Contains(shown, want) || want == "" && strings.Contains(shown, "session-cookie") || x.SessionCookie != cookie || fmt.Sprint(x.Policy) != shown {
 			t.Errorf("%s shows %s, explained %q, want %s", name, shown, x.SessionCookie, want)
 		}
 		if cookie == "" {
 			continue
+		}
+		// Browsers discard a cookie of this name with a domain.
+		const domain, without = "example.com", "example.com, without effect: the cookie's name begins with __Host-"
+		if host := name == "echo"; strings.Contains(set, "Domain="+domain) == host || strings.Contains(fmt.Sprint(a.Policy), "{cookie-domain "+without+" setting}") != host {
+			t.Errorf("%s sets %q, and shows %v", name, set, a.Policy)
 		}
 		value, _, _ := strings.Cut(set, ";")
 		for range 10 {

@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/assembly"
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/presence"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -61,16 +62,16 @@ type Relay struct {
 	reloads                 *prometheus.CounterVec
 	blocks                  *ingress.BlockList
 
-	sessions      *presence.Server // of attached workers
-	memory        *memory
-	drain         *drain
-	sessionsEnded prometheus.Counter
-	rebalances    *rebalances
-	stopping      atomic.Bool
-	checking      chan struct{} // holds one value while a check runs
-	comparing     chan struct{} // holds one value while plans are compared
-	surveyor      *surveyor
-	surveying     chan struct{} // holds one value for each request for the whole fleet
+	attached     *presence.Server // of attached workers
+	memory       *memory
+	drain        *drain
+	tunnelsEnded prometheus.Counter
+	rebalances   *rebalances
+	stopping     atomic.Bool
+	checking     chan struct{} // holds one value while a check runs
+	comparing    chan struct{} // holds one value while plans are compared
+	surveyor     *surveyor
+	surveying    chan struct{} // holds one value for each request for the whole fleet
 }
 
 // server is the part of http.Server that a listener uses.
@@ -142,7 +143,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	r.sessions = presence.NewServer(presence.ServerConfig{
+	r.attached = presence.NewServer(presence.ServerConfig{
 		Fleet: r.Fleet, RowSize: func() int { return r.Routes.Agreed().Minimums.PeersPerWorker }, Logger: cfg.Logger, Registerer: cfg.Registry,
 	})
 	circuits, err := newCircuits(cfg)
@@ -160,7 +161,7 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.explained = ingress.NewExplanations(cfg.Explanations)
 	r.memory = newMemory(cfg.Logger, cfg.Registry)
 	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
-	r.sessionsEnded, r.rebalances = newEndedSessions(cfg.Registry), newRebalances(cfg.Registry)
+	r.tunnelsEnded, r.rebalances = newTunnelsEnded(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.Routes.Services)
 	r.blocks = ingress.NewBlockList(cfg.Registry)
 	r.newHandler = func(requests Requests, hop bool) http.Handler {
@@ -259,7 +260,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, socket := range r.sockets {
 		serve(r.ingress, func() error { return r.ingress.server.Serve(socket.accepts) })
 	}
-	serve(r.peer, func() error { return r.peer.serve(r.sessions.Divert) })
+	serve(r.peer, func() error { return r.peer.serve(r.attached.Divert) })
 	serve(r.admin, func() error { return r.admin.serve(undiverted) })
 	for _, l := range r.tcp.listeners {
 		serve(l, func() error { return l.serve(undiverted) })
@@ -268,7 +269,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
-	group.Go(func() error { return r.sessions.Run(failed) })
+	group.Go(func() error { return r.attached.Run(failed) })
 	group.Go(func() error { return r.watchFleet(failed) })
 	group.Go(func() error { return r.memory.run(failed) })
 	if r.certificates != nil {
@@ -315,13 +316,13 @@ func (r *Relay) becomeReady(ctx, failed context.Context) error {
 // stop runs the steps of an orderly stop.
 func (r *Relay) stop() {
 	r.stopping.Store(true) // /readyz reports it from now on
-	limits := r.tuned.Load()
+	tuned := r.tuned.Load()
 	r.Stop(assembly.Stop{Stay: r.cfg.ProbeDelay, EndIntake: r.endIntake, Drain: upstream.Drain{
-		Requests: limits.DrainTimeout, Sessions: limits.SessionDrainTimeout,
+		Requests: tuned.DrainTimeout, Sessions: tuned.SessionDrainTimeout,
 		Shutdown: func(ctx context.Context) error {
 			return errors.Join(r.tcp.shutdown(ctx), r.ingress.server.Shutdown(ctx), r.peer.server.Shutdown(ctx))
 		},
-		InFlight: r.InFlight, Ended: func(n int) { r.sessionsEnded.Add(float64(n)) },
+		InFlight: r.InFlight, Ended: func(n int) { r.tunnelsEnded.Add(float64(n)) },
 	}})
 }
 
@@ -334,6 +335,10 @@ const (
 	// begun, and closes idle connections immediately, even with requests on the way.
 	lastRequests = 500 * time.Millisecond
 )
+
+func newTunnelsEnded(reg prometheus.Registerer) prometheus.Counter {
+	return metric.With(reg).Counter("ringway_relay_sessions_ended_total", "Tunnels and streams that this relay ended because it stops, over --session-drain-timeout.")
+}
 
 // endIntake ends the intake of requests from clients without cutting a request: begun
 // connections are accepted, then the address is released, then connections end with their
@@ -357,7 +362,7 @@ func (r *Relay) endIntake() {
 }
 
 func (r *Relay) closeServers() {
-	r.sessions.Close()
+	r.attached.Close()
 	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
 	}
@@ -392,7 +397,7 @@ func (r *Relay) waitsFor() []process.Reason {
 		add(process.NotSettled, reason)
 	}
 	if !r.sockets.isOpen() { // later it keeps what it has: a member that joins takes no relay out of rotation
-		reasons = append(reasons, r.limits()...)
+		reasons = append(reasons, r.exceededLimits()...)
 	}
 	if reason := r.Routes.Unreached(); reason != "" {
 		add(process.NothingReached, reason)
@@ -410,8 +415,8 @@ func (r *Relay) waitsFor() []process.Reason {
 	return reasons
 }
 
-// limits returns the limits that leave out a part of the fleet.
-func (r *Relay) limits() []process.Reason {
+// exceededLimits returns the limits that leave out a part of the fleet.
+func (r *Relay) exceededLimits() []process.Reason {
 	return process.Limits(r.Fleet.Status(), r.Catalogue.View())
 }
 

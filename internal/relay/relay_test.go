@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -548,6 +549,43 @@ func TestARelayIsReadyWhenItKnowsItsServicesAndStaysReady(t *testing.T) {
 	ask()
 	f.echo("w1")
 	r.await(t, "that it is ready", func() bool { ask(); return ready > 20 || t.Failed() })
+}
+
+// Each start looks for the moment in which a relay is ready and answers not_ready.
+func TestARelayThatStartsIsNotReadyBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.emptyAfter = 0 // the default
+	first := f.relay(func(*Settings) {})
+	f.echo("w1")
+	first.settled(t, "echo", 1)
+	var stopping sync.WaitGroup
+	defer stopping.Wait()
+	starts := 10
+	if os.Getenv("LONG_TESTS") != "" {
+		starts = 50
+	}
+	for range starts {
+		r := f.relay(func(s *Settings) { s.Join = []string{first.GossipAddr()} })
+		ready := 0
+		r.await(t, "that it is ready", func() bool {
+			if status, body := r.api(t, "/readyz", nil); status != 200 {
+				if ready > 0 {
+					t.Errorf("%s is unready after it was ready: %s", r.id, body)
+				}
+				return t.Failed()
+			}
+			ready++
+			if resp, body := r.call(t, "GET", "/", nil, "Ringway-Service: echo"); resp.StatusCode != 200 {
+				t.Errorf("%s is ready, and a request is answered %d %s", r.id, resp.StatusCode, body)
+			}
+			return ready == 10 || t.Failed()
+		})
+		if t.Failed() {
+			return
+		}
+		stopping.Go(func() { _ = r.stop() }) // run reports its error
+	}
 }
 
 func TestAnEmptyClusterBecomesReady(t *testing.T) {

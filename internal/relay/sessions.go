@@ -32,6 +32,6 @@ func (r *Relay) withSessions(next http.Handler) http.Handler {
 			_ = conn.Close()
 			return
 		}
-		r.sessions.Go(conn, buffered)
+		r.attached.Go(conn, buffered)
 	})
 }

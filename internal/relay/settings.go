@@ -237,6 +237,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return nil
 	})
+	set.Check(s.checkCookies)
 	set.Check(s.checkPlan)
 	set.Warn(s.routesOfOtherCase)
 	set.Check(func() []settings.Problem { return s.checkGate(set) })

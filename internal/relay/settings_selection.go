@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -186,6 +187,18 @@ func parseSessionCookies(items []string) (map[string]string, []settings.Problem)
 		}
 	}
 	return names, problems
+}
+
+// checkCookies refuses cookies that browsers would discard.
+func (s *Settings) checkCookies() (problems []settings.Problem) {
+	policies := s.Policies.policies()
+	for _, service := range slices.Sorted(maps.Keys(s.SessionCookies.Value)) {
+		name := s.SessionCookies.Value[service]
+		if err := policies.CheckCookie(service, name); err != nil {
+			problems = append(problems, settings.Problem{Setting: "session-cookie", Related: []string{"service-policy", "service-policy-file"}, Value: service + "=" + name, Reason: err.Error()})
+		}
+	}
+	return problems
 }
 
 // declareEndpoints declares the settings for the statistics, evictions and connections of

@@ -30,7 +30,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 		})
 	}
 	if len(reasons) == 0 { // otherwise they are among the reasons
-		for _, reason := range s.limits() {
+		for _, reason := range s.exceededLimits() {
 			problems = append(problems, readinessNotice(reason))
 		}
 	}
@@ -190,3 +190,6 @@ func timesText(n uint64) string {
 	}
 	return fmt.Sprintf("%d times", n)
 }
+
+// alone reports whether the snapshot has no member except this one.
+func alone(s *membership.Snapshot) bool { return s == nil || len(s.Members()) <= 1 }

@@ -3,11 +3,13 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -129,5 +131,71 @@ var attemptTimes = settings.Kind[attemptTime]{
 			return strconv.Itoa(a.percent) + "%"
 		}
 		return a.fixed.String()
+	},
+}
+
+// proxyNetwork is the rule of a setting.
+var proxyNetwork = settings.Rule[string]{
+	Allowed: "networks such as 10.0.0.0/8 or 2001:db8::/32",
+	Holds: func(text string) bool {
+		network, err := netip.ParsePrefix(text)
+		return err == nil && !network.Addr().Is4In6() // addresses are compared as IPv4
+	},
+}
+
+// parseNetworks parses the networks of a setting with the rule proxyNetwork, which refuses others.
+func parseNetworks(items []string) (networks []netip.Prefix, _ []settings.Problem) {
+	for _, text := range items {
+		if network, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, network.Masked())
+		}
+	}
+	return networks, nil
+}
+
+// clientShare is how many requests one client may have in flight: a number, a percentage of the limit
+// of a service, or a share of what is free. Zero means no limit.
+type clientShare struct {
+	n       int
+	percent bool
+	free    bool // n and percent do not count
+}
+
+// of returns the number for this limit of a service.
+func (s clientShare) of(maxInFlight int) int {
+	switch {
+	case s.free:
+		return ingress.ShareOfFree
+	case !s.percent:
+		return s.n
+	}
+	return max(1, int(int64(maxInFlight)*int64(s.n)/100))
+}
+
+var clientShares = settings.Kind[clientShare]{
+	Name: "share", Want: "auto, a whole number, or a percentage such as 10%; 0 for no limit",
+	Pattern: `^\s*(auto|\+?[0-9]+%?)\s*$`,
+	Parse: func(text string) (clientShare, error) {
+		if text = strings.TrimSpace(text); text == autoCount {
+			return clientShare{free: true}, nil
+		}
+		digits, percent := strings.CutSuffix(text, "%")
+		n, err := strconv.Atoi(digits)
+		switch {
+		case err != nil || n < 0:
+			return clientShare{}, errors.New("neither auto nor a number nor a percentage")
+		case percent && (n < 1 || n > 100):
+			return clientShare{}, errors.New("not from 1% to 100%")
+		}
+		return clientShare{n: n, percent: percent}, nil
+	},
+	Format: func(s clientShare) string {
+		switch {
+		case s.free:
+			return autoCount
+		case s.percent:
+			return strconv.Itoa(s.n) + "%"
+		}
+		return strconv.Itoa(s.n)
 	},
 }

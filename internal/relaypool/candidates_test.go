@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/outlier"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -175,7 +176,7 @@ func TestHalfTheWeightIsHalfTheShare(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A quarter of recent requests failed: weight 1 − 2·0.25.
-		r.peers["r2"].health = health{failures: 250, requests: 999, countedAt: r.now}
+		r.peers["r2"].health = health{counts: outlier.Count{Failures: 250, Requests: 999}, countedAt: r.now}
 		r.rank(byHealth)
 		if r.candidates[0].ID == "r1" {
 			first++
@@ -205,7 +206,7 @@ func TestTheWeightFallsWithFailuresAndLatencyAndNeverBelowATenth(t *testing.T) {
 		}
 		r.peers["r1"].health = health{
 			latency: time.Duration(c.latency * float64(20*ms)), p99: time.Second, sampledAt: r.now,
-			failures: c.failures * 1e6, requests: 1e6, countedAt: r.now,
+			counts: outlier.Count{Failures: c.failures * 1e6, Requests: 1e6}, countedAt: r.now,
 		}
 		if got := r.peer("r1").Weight; math.Abs(got-c.want) > 0.001 {
 			t.Errorf("%v failures, %v times the baseline: %.3f, want %.3f", c.failures, c.latency, got, c.want)

@@ -40,13 +40,15 @@ type Config struct {
 	// 0, at most 1, default 0.2.
 	Alpha float64
 
-	// ErrorRateThreshold is the failure share above which a peer is evicted; the Wilson
-	// lower bound (z = 4) of its share, from counts that decay over 10 s, must exceed the
-	// threshold. More than 0, less than 1, default 0.05.
+	// ErrorRateThreshold is by how much the failure share of a peer must exceed that of the
+	// others, with statistical certainty (z = 4) and in 20 recent requests or more, for an
+	// eviction. If the others had fewer requests, the share itself must surely exceed it, and
+	// be three times theirs. More than 0, less than 1, default 0.05.
 	ErrorRateThreshold float64
 
-	// ConsecutiveFailures is how many failures in a row a peer may have; the next
-	// failure evicts it. At least 1, default 3 (evicted at the fourth).
+	// ConsecutiveFailures is how many failures in a row a peer may have; the next failure
+	// evicts it while the others fail less than ErrorRateThreshold. At least 1, default 3
+	// (evicted at the fourth).
 	ConsecutiveFailures int
 
 	// LatencyMultiplier: a peer is evicted if its average latency exceeds the baseline

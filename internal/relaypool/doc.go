@@ -46,13 +46,13 @@
 //   - While no peer is connected and a request waits, no peer is evicted: each is connected
 //     to, one that has just refused after ReplenishMin to ReplenishMax. So a request fails
 //     for lack of a connection only if no peer accepts one.
-//   - The last connected peer is never evicted for its health. No peer is evicted for
-//     failures while the others fail in the same way, because the fault is then
-//     elsewhere.
+//   - The last connected peer is never evicted for its health. Failures are judged by package
+//     outlier, as those of workers are: no peer is evicted while the others fail in the same
+//     way, because the fault is then elsewhere.
 //
 // # Sources
 //
 // Pool, tiers and thresholds: Hyperscale AD-28. Weighted rendezvous: Schindelhauer
-// and Schomaker (2005). Two choices: Mitzenmacher (2001). Failure shares: Wilson
-// (1927). Where this package departs from AD-28: docs/decisions/0016.
+// and Schomaker (2005). Two choices: Mitzenmacher (2001). Where this package departs
+// from AD-28: docs/decisions/0016.
 package relaypool

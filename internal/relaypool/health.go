@@ -4,11 +4,11 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/ringway/ringway/internal/outlier"
 )
 
 const (
-	// countMemory is the time constant of the counts of requests and failures.
-	countMemory = 10 * time.Second
 	// estimateMemory is the time in which the excess of a high latency decays to 1/e, and
 	// in which the estimate ignores one more of several failures in a row.
 	estimateMemory = time.Minute
@@ -29,23 +29,32 @@ type health struct {
 	recent    []time.Duration // the last percentileSamples
 	p99       time.Duration   // of recent, 0 before the first ten
 
-	failures, requests float64 // decayed to countedAt
-	countedAt          time.Time
+	counts    outlier.Count // decayed to countedAt
+	countedAt time.Time     // of the last request
 
 	consecutive int // failures since the last answer
 	failedAt    time.Time
 }
 
-// count adds a request to the decayed counts.
-func (h *health) count(failed, requests float64, now time.Time) {
-	k := math.Exp(-max(0, now.Sub(h.countedAt).Seconds()) / countMemory.Seconds())
-	h.failures, h.requests, h.countedAt = h.failures*k+failed, h.requests*k+requests, now
+// record returns what failures are judged by.
+func (h *health) record(now time.Time) outlier.Record {
+	age := now.Sub(h.countedAt)
+	k := math.Exp(-age.Seconds() / outlier.Memory.Seconds())
+	return outlier.Record{
+		Count:  outlier.Count{Failures: h.counts.Failures * k, Requests: h.counts.Requests * k},
+		InARow: h.consecutive, Age: age,
+	}
+}
+
+// count adds a request to the counts.
+func (h *health) count(failures float64, now time.Time) {
+	h.counts, h.countedAt = h.record(now).Plus(outlier.Count{Failures: failures, Requests: 1}), now
 }
 
 // success adds the latency of a success to the average, an exponentially weighted moving
 // average: new = alpha·latency + (1−alpha)·old. The first latency is the first average.
 func (h *health) success(latency time.Duration, alpha float64, now time.Time) {
-	h.count(0, 1, now)
+	h.count(0, now)
 	h.consecutive = 0
 	if h.latency == 0 {
 		h.latency = latency
@@ -65,26 +74,26 @@ func (h *health) success(latency time.Duration, alpha float64, now time.Time) {
 }
 
 func (h *health) failure(now time.Time) {
-	h.count(1, 1, now)
+	h.count(1, now)
 	h.consecutive++
 	h.failedAt = now
 }
 
 // shed counts an answer of a busy peer.
 func (h *health) shed(now time.Time) {
-	h.count(0, 1, now)
+	h.count(0, now)
 	h.consecutive = 0
 }
 
 // reset clears the failures of a peer that gets a place again, so that old failures do
 // not evict it. Its latency is kept.
-func (h *health) reset() { h.consecutive, h.failures, h.requests = 0, 0, 0 }
+func (h *health) reset() { h.consecutive, h.counts = 0, outlier.Count{} }
 
 // errorRate returns the failure share, computed as if there had been one more successful
 // request. So the share falls towards 0 as the counts decay.
 func (h *health) errorRate(now time.Time) float64 {
-	h.count(0, 0, now)
-	return h.failures / (h.requests + 1)
+	r := h.record(now)
+	return r.Failures / (r.Requests + 1)
 }
 
 // relaxed returns the latency for comparisons. A latency above typical decays towards

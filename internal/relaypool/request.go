@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringway/ringway/internal/outlier"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -176,79 +175,6 @@ func (t *table) Release(tk ticket, now time.Time) {
 		l.idleAt = t.now
 		t.sooner = t.sooner || len(l.member.links) > 1
 	}
-}
-
-// evictIfBad evicts a member if verdict returns a reason and another member can take over.
-func (t *table) evictIfBad(m *member, verdict func(*member) (Reason, string)) {
-	if why, detail := verdict(m); why != "" && t.replaceable(m) {
-		t.evict(m, why, detail)
-	}
-}
-
-// replaceable reports whether another member is connected.
-func (t *table) replaceable(m *member) bool {
-	for other := range t.members() {
-		if other != m && other.connected() {
-			return true
-		}
-	}
-	return false
-}
-
-// failing returns why a member should be evicted for failures, or "".
-//
-// Failures in a row count only while the other members are healthy: if one request in ten
-// fails everywhere, every peer has four failures in a row by chance. The failure share is
-// judged by its lower confidence bound, because the plain share of a few dozen requests
-// exceeds 5 % by chance too often. It must surely exceed that of the others, too, if these
-// have had enough requests.
-func (t *table) failing(m *member) (Reason, string) {
-	var failures, requests float64
-	for other := range t.members() {
-		if h := &other.peer.health; other != m {
-			h.count(0, 0, t.now)
-			failures += h.failures
-			requests += h.requests
-		}
-	}
-	others := failures / max(requests, 1)
-	h, threshold := &m.peer.health, t.cfg.ErrorRateThreshold
-	if h.consecutive > t.cfg.ConsecutiveFailures && others < threshold {
-		return ConsecutiveFailures, fmt.Sprintf("%d consecutive failures, allowed are %d", h.consecutive, t.cfg.ConsecutiveFailures)
-	}
-	if h.requests < outlier.Enough {
-		return "", ""
-	}
-	share := h.failures / h.requests
-	if outlier.LowerBound(h.failures, h.requests, outlier.Sure) <= threshold {
-		return "", ""
-	}
-	own, rest := outlier.Count{Failures: h.failures, Requests: h.requests}, outlier.Count{Failures: failures, Requests: requests}
-	if requests >= outlier.Enough && outlier.Excess(own, rest, outlier.Sure) <= threshold {
-		return "", ""
-	}
-	return ErrorRate, fmt.Sprintf("%.0f%% of %.0f recent requests failed, significantly more than %.3g%%", 100*share, h.requests, 100*threshold)
-}
-
-// slow returns why a member should be evicted for its latency, or "". It is called after
-// every success and decides at every tenth, when the percentile is fresh. The median of
-// the last ten requests must be high as well, because a single long request raises the
-// average for several requests.
-func (t *table) slow(m *member) (Reason, string) {
-	h := &m.peer.health
-	limit := func(baseline time.Duration) bool {
-		return float64(h.latency) > t.cfg.LatencyMultiplier*float64(baseline)
-	}
-	if h.samples%latencyStep != 0 || !limit(t.cfg.BaselineLatency) {
-		return "", ""
-	}
-	l := t.latencies()
-	baseline, known := l.baseline(m.peer)
-	if !known || !limit(baseline) || h.lastMedian() <= baseline {
-		return "", ""
-	}
-	return Latency, fmt.Sprintf("average latency %v, allowed are %.3g times %v, the typical 99th percentile of the others",
-		h.latency.Round(time.Microsecond), t.cfg.LatencyMultiplier, baseline.Round(time.Microsecond))
 }
 
 // Lease is one request's place on a connection. It belongs to one goroutine at a

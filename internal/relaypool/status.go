@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/outlier"
 )
 
 // Peer is one process that the pool can connect to.
@@ -39,10 +40,10 @@ type peer struct {
 
 	requests, failures uint64 // since the peer was added
 
-	evictions    int       // k: consecutive evictions for its health
-	evictedUntil time.Time // end of the eviction, zero if the peer is not evicted
-	recallAt     time.Time // after a failed connection, the earliest time of the next one
-	reason       string    // why it was evicted last
+	backoff      outlier.Backoff // of evictions for its health
+	evictedUntil time.Time       // end of the eviction, zero if the peer is not evicted
+	recallAt     time.Time       // after a failed connection, the earliest time of the next one
+	reason       string          // why it was evicted last
 }
 
 // same reports whether q is the same process as p.
@@ -228,8 +229,8 @@ type Reason string
 
 // Reasons of Evicted and Refreshed.
 const (
-	ErrorRate           Reason = "error_rate"
-	ConsecutiveFailures Reason = "consecutive_failures"
+	ErrorRate                  = Reason(outlier.ErrorRate)
+	ConsecutiveFailures        = Reason(outlier.FailuresInARow)
 	Latency             Reason = "latency"
 	Stale               Reason = "stale"    // MaxAge was reached
 	Lost                Reason = "lost"     // the last connection broke or takes no more requests

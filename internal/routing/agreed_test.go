@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 )
 
@@ -26,7 +27,7 @@ func TestOneRelayChangesThePlansOfAllThatFollowTheFleet(t *testing.T) {
 		}))
 	}
 	for _, r := range rigs {
-		await(t, "all are connected", r.connected("echo", 4, 8))
+		procs.Await(t, "all are connected", r.connected("echo", 4, 8))
 	}
 	for version, strategy := range map[uint64]affinity.Strategy{8: affinity.Rendezvous} {
 		plans := routing.PlanSettings{Version: version, PlanConfig: affinity.PlanConfig{Strategy: strategy, RelaysPerService: 4}}
@@ -38,7 +39,7 @@ func TestOneRelayChangesThePlansOfAllThatFollowTheFleet(t *testing.T) {
 			if i == 3 {
 				want, by = affinity.Projection, 0
 			}
-			await(t, "every relay plans with its version", func() bool {
+			procs.Await(t, "every relay plans with its version", func() bool {
 				agreed := r.Agreed()
 				plan := r.of("echo").Plan
 				return plan != nil && plan.Strategy() == want && agreed.Version == by && agreed.FromFleet == (i != 3)
@@ -63,7 +64,7 @@ func TestOneRelayChangesThePlansOfAllThatFollowTheFleet(t *testing.T) {
 		if err := rigs[0].SetPlans(plans, true); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "it is taken note of", func() bool { return rigs[0].Agreed().FileVersion == plans.Version })
+		procs.Await(t, "it is taken note of", func() bool { return rigs[0].Agreed().FileVersion == plans.Version })
 	}
 	if now := rigs[0].of("echo").Plan; now != before || rigs[0].Agreed().Strategy != affinity.Rendezvous {
 		t.Error("the plan has changed")

@@ -93,7 +93,7 @@ func (r *Router) canaryOf(service string) Canary {
 // another side there: so it gets all workers of the version in addition to those that it was
 // planned to have, and all others if it was planned to have none. The plan stays, and a canary
 // can begin and end by a reload. If all workers have the version, or none, there is nothing to divide.
-func (r *Router) splitCanary(route *Route, service string, ready map[string]*advertise.Endpoint) {
+func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints) {
 	of := r.canaryOf(service)
 	if !of.Set() || !route.Affine() {
 		return
@@ -111,7 +111,7 @@ func (r *Router) splitCanary(route *Route, service string, ready map[string]*adv
 	alone := len(split.rest) == 0
 	var more []*Target
 	for _, e := range route.Endpoints {
-		if ready[e.NodeID] != e || in[e.NodeID] || e.Unreachable || !of.Has(e) && !alone {
+		if !ready.has(e) || in[e.NodeID] || e.Unreachable || !of.Has(e) && !alone {
 			continue
 		}
 		t, err := r.endpointTarget(e, route.TCP)

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
@@ -28,22 +29,22 @@ func TestAWorkerThatRestartsWithinTheGracePeriodMovesNoConnection(t *testing.T) 
 		c.Plans.Minimums, c.Links = one, routing.LinkConfig{Grace: time.Hour, DrainDelay: time.Hour}
 	})
 	without := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Minimums = one })
-	await(t, "all are connected", graceful.connected("echo", 6, 10))
-	await(t, "all are connected", without.connected("echo", 6, 10))
+	procs.Await(t, "all are connected", graceful.connected("echo", 6, 10))
+	procs.Await(t, "all are connected", without.connected("echo", 6, 10))
 	was := graceful.of("echo")
 	before, beforeWithout := graceful.events(), without.events()
 	restarted := missed(t, was)
 
 	c.stop(c.workers[restarted])
-	await(t, "only its place is left", func() bool {
+	procs.Await(t, "only its place is left", func() bool {
 		route := graceful.of("echo")
 		return route.WorkerAbsent(restarted) && len(route.Range) == len(was.Range)-1 && len(route.Plan.Workers()) == 10
 	})
-	await(t, "without grace, not even that", without.connected("echo", 6, 9))
+	procs.Await(t, "without grace, not even that", without.connected("echo", 6, 9))
 	c.start(restarted)
-	await(t, "it is back", func() bool { return !graceful.of("echo").WorkerAbsent(restarted) })
-	await(t, "all are connected again", graceful.connected("echo", 6, 10))
-	await(t, "all are connected again", without.connected("echo", 6, 10))
+	procs.Await(t, "it is back", func() bool { return !graceful.of("echo").WorkerAbsent(restarted) })
+	procs.Await(t, "all are connected again", graceful.connected("echo", 6, 10))
+	procs.Await(t, "all are connected again", without.connected("echo", 6, 10))
 
 	now := graceful.of("echo")
 	for i, target := range now.Range {
@@ -91,14 +92,14 @@ func TestAVanishedRelayKeepsItsPlaceUntilTheGracePeriodIsOver(t *testing.T) {
 	}
 	none, short, long := grace(0), grace(time.Second), grace(time.Hour)
 	for _, r := range []*rig{none, short, long} {
-		await(t, "all are connected", r.connected("echo", 4, 8))
+		procs.Await(t, "all are connected", r.connected("echo", 4, 8))
 	}
 	was, plans, opened := nodes(long.of("echo").Range), short.plans(), long.events()["opened"]
 
 	c.stop(c.relays[3])
-	await(t, "r4 lost its place", none.connected("echo", 3, 8))
-	await(t, "r4 keeps its place", func() bool { return long.of("echo").RelayAbsent("r4") })
-	await(t, "r4 lost its place after a while", short.connected("echo", 3, 8))
+	procs.Await(t, "r4 lost its place", none.connected("echo", 3, 8))
+	procs.Await(t, "r4 keeps its place", func() bool { return long.of("echo").RelayAbsent("r4") })
+	procs.Await(t, "r4 lost its place after a while", short.connected("echo", 3, 8))
 	if short.of("echo").RelayAbsent("r4") {
 		t.Error("r4 is absent from a plan that it has no place in")
 	}
@@ -117,12 +118,12 @@ func TestAnOpenConnectionWithinSlackOfTheRangeIsKept(t *testing.T) {
 		return watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Minimums, c.Links.Slack = one, n })
 	}
 	none, two := slack(0), slack(2)
-	await(t, "all are connected", none.connected("echo", 5, 10))
-	await(t, "all are connected", two.connected("echo", 5, 10))
+	procs.Await(t, "all are connected", none.connected("echo", 5, 10))
+	procs.Await(t, "all are connected", two.connected("echo", 5, 10))
 	was := two.of("echo")
 	join(t, "r6", identity.RoleRelay, c.relays[0])
-	await(t, "ranges are shorter", none.connected("echo", 6, 10))
-	await(t, "ranges are shorter", two.connected("echo", 6, 10))
+	procs.Await(t, "ranges are shorter", none.connected("echo", 6, 10))
+	procs.Await(t, "ranges are shorter", two.connected("echo", 6, 10))
 
 	now, kept := two.of("echo"), 0
 	for _, target := range was.Range {
@@ -134,8 +135,8 @@ func TestAnOpenConnectionWithinSlackOfTheRangeIsKept(t *testing.T) {
 			want = peering.Spare
 			kept++
 		}
-		await(t, target.Node+" is "+want.String(), func() bool { return two.link(target.Endpoint) == want })
-		await(t, target.Node+" is closed where there is no slack", func() bool { return none.link(target.Endpoint) == peering.None })
+		procs.Await(t, target.Node+" is "+want.String(), func() bool { return two.link(target.Endpoint) == want })
+		procs.Await(t, target.Node+" is closed where there is no slack", func() bool { return none.link(target.Endpoint) == peering.None })
 	}
 	if kept == 0 {
 		t.Errorf("nothing fell out of the range of %v: this test shows nothing", nodes(was.Range))
@@ -149,17 +150,17 @@ func TestAnUnneededConnectionStaysOpenForTheDrainDelay(t *testing.T) {
 		return watch(t, c.relays[0], func(c *routing.Config) { c.Links.DrainDelay = d })
 	}
 	atOnce, later := delay(-1), delay(time.Hour)
-	await(t, "both are connected", atOnce.connected("echo", 1, 2))
-	await(t, "both are connected", later.connected("echo", 1, 2))
+	procs.Await(t, "both are connected", atOnce.connected("echo", 1, 2))
+	procs.Await(t, "both are connected", later.connected("echo", 1, 2))
 	was := later.of("echo").Range[0]
 	c.workers[was.Node].catalogue.Offer(nil)
-	await(t, "it is closed", func() bool { return atOnce.link(was.Endpoint) == peering.None })
-	await(t, "it is draining", func() bool { return later.link(was.Endpoint) == peering.Draining })
+	procs.Await(t, "it is closed", func() bool { return atOnce.link(was.Endpoint) == peering.None })
+	procs.Await(t, "it is draining", func() bool { return later.link(was.Endpoint) == peering.Draining })
 	if was.Pool.Stats().Open != 1 || later.events()["closed"] != 0 {
 		t.Errorf("%+v, %v", was.Pool.Stats(), later.events())
 	}
 	offer(t, c.workers[was.Node], c.offers[was.Node])
-	await(t, "it is wanted again", func() bool { return later.link(was.Endpoint) == peering.Open })
+	procs.Await(t, "it is wanted again", func() bool { return later.link(was.Endpoint) == peering.Open })
 	if now := later.events(); now["opened"] != 2 || now["drain_started"] != 1 || now["drain_cancelled"] != 1 {
 		t.Errorf("%v: want it to be taken back, not opened anew", now)
 	}
@@ -177,12 +178,12 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	inRange := func(want ...string) func() bool {
 		return func() bool { return slices.Equal(nodes(r.of("echo").Range), want) }
 	}
-	await(t, "both are in the range", inRange("w1", "w2"))
+	procs.Await(t, "both are in the range", inRange("w1", "w2"))
 	for _, target := range r.of("echo").Range {
 		c.relays[0].catalogue.Observe(*target.Endpoint) // w1 as well: it answers
 	}
-	await(t, "w2 gets nothing", inRange("w1"))
-	await(t, "both are in the range of a strategy that may use w2 only", func() bool { return slices.Equal(nodes(manual.of("echo").Range), []string{"w1", "w2"}) })
+	procs.Await(t, "w2 gets nothing", inRange("w1"))
+	procs.Await(t, "both are in the range of a strategy that may use w2 only", func() bool { return slices.Equal(nodes(manual.of("echo").Range), []string{"w1", "w2"}) })
 	s, _ := manual.Service("echo")
 	if p, err := s.Pick("", 0, &routing.Tried{}); err != nil || p.Value().Node != "w2" {
 		t.Errorf("manual: %v, %v: the outage lasts until the next look instead of the next request", p, err)
@@ -191,7 +192,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 		t.Errorf("planned with %v: every relay must plan with the same workers", workers)
 	}
 	c.workers["w1"].catalogue.Offer(nil)
-	await(t, "w2 is better than nothing", inRange("w2"))
+	procs.Await(t, "w2 is better than nothing", inRange("w2"))
 }
 
 func TestServicesShareAConnectionThatClosesWhenTheLastHasLetGo(t *testing.T) {
@@ -201,19 +202,19 @@ func TestServicesShareAConnectionThatClosesWhenTheLastHasLetGo(t *testing.T) {
 	w, address := join(t, "w1", identity.RoleWorker, self), backend(t)
 	a, b := advertise.Service{Name: "a", Address: address}, advertise.Service{Name: "b", Address: address}
 	offer(t, w, a, b)
-	await(t, "a is connected", r.connected("a", 1, 1))
-	await(t, "b is connected", r.connected("b", 1, 1))
+	procs.Await(t, "a is connected", r.connected("a", 1, 1))
+	procs.Await(t, "b is connected", r.connected("b", 1, 1))
 	shared := r.of("a").Range[0]
 	if shared.Pool != r.of("b").Range[0].Pool || shared.Pool.Stats().Open != 1 {
 		t.Errorf("two connections to one address: %+v", shared.Pool.Stats())
 	}
 	offer(t, w, b)
-	await(t, "a is gone", func() bool { return len(r.of("a").Range) == 0 })
+	procs.Await(t, "a is gone", func() bool { return len(r.of("a").Range) == 0 })
 	if now := r.events(); r.link(shared.Endpoint) != peering.Open || now["drain_started"] != 0 || now["opened"] != 1 {
 		t.Errorf("b still needs it: %v", now)
 	}
 	w.catalogue.Offer(nil)
-	await(t, "it is closed", func() bool { return r.link(shared.Endpoint) == peering.None && r.events()["closed"] == 1 })
+	procs.Await(t, "it is closed", func() bool { return r.link(shared.Endpoint) == peering.None && r.events()["closed"] == 1 })
 	if open := shared.Pool.Stats().Open; open != 0 {
 		t.Errorf("%d open", open)
 	}
@@ -228,18 +229,18 @@ func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	address := service.Listener.Addr().String()
 	offer(t, join(t, "w1", identity.RoleWorker, self), advertise.Service{Name: "echo", Address: address})
 	for _, r := range []*rig{audited, never} {
-		await(t, "it is connected", r.connected("echo", 1, 1))
+		procs.Await(t, "it is connected", r.connected("echo", 1, 1))
 	}
 	service.CloseClientConnections()
 	service.Close()
 	for _, r := range []*rig{audited, never} { // a request finds out
 		pool := r.of("echo").Range[0].Pool
-		await(t, "nothing is open", func() bool {
+		procs.Await(t, "nothing is open", func() bool {
 			_, _ = pool.Carry(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), &upstream.Exchange{})
 			return pool.Stats().Open == 0
 		})
 	}
-	await(t, "the audit finds it missing", func() bool { n := audited.events(); return n["missing"] == 1 && n["lost"] == 1 })
+	procs.Await(t, "the audit finds it missing", func() bool { n := audited.events(); return n["missing"] == 1 && n["lost"] == 1 })
 
 	again, err := net.Listen("tcp", address)
 	if err != nil {
@@ -249,8 +250,8 @@ func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(again) }()
 	t.Cleanup(func() { _ = server.Close(); <-served })
-	await(t, "it is open again", audited.connected("echo", 1, 1))
-	await(t, "it is counted", func() bool { return audited.events()["opened"] == 2 })
+	procs.Await(t, "it is open again", audited.connected("echo", 1, 1))
+	procs.Await(t, "it is counted", func() bool { return audited.events()["opened"] == 2 })
 	if now := never.events(); now["missing"] != 0 || now["opened"] != 1 || never.of("echo").Range[0].Pool.Stats().Open != 0 {
 		t.Errorf("without an audit: %v", now)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/selection"
 )
@@ -18,9 +19,9 @@ func TestARouterThatOnlyPicksNeitherConnectsNorProbes(t *testing.T) {
 	only, control := watch(t, c.relays[0], soon(true)), watch(t, c.relays[0], soon(false))
 	forwards := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.Self, cfg.Role, cfg.PickOnly = "gate", "gate", true })
 	probes := func(r *rig) int { return r.counters("ringway_relay_probes_total")[`ok`] }
-	await(t, "probes", func() bool { return probes(control) > 2 })
+	procs.Await(t, "probes", func() bool { return probes(control) > 2 })
 	for name, r := range map[string]*rig{"picks": only, "forwards": forwards} {
-		await(t, name+" is settled", r.Settled)
+		procs.Await(t, name+" is settled", r.Settled)
 		s, _ := r.Service("echo")
 		_, err := s.Pick("", selection.Instant(0), new(routing.Tried))
 		if (err == nil) != (name == "picks") {

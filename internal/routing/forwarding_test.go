@@ -151,9 +151,9 @@ func TestAGateConnectsToFiveOfTenRelaysAndServicesShareTheConnections(t *testing
 		c.Forwarding = relaypool.DefaultConfig()
 		c.Forwarding.BaselineLatency = time.Minute // a busy machine evicts no relay
 	}, "echo", "other")
-	await(t, "three primaries and two backups", r.forwards("echo", 10, 3, 2))
-	await(t, "as many for the other service", r.forwards("other", 10, 3, 2))
-	await(t, "settled", r.Settled)
+	procs.Await(t, "three primaries and two backups", r.forwards("echo", 10, 3, 2))
+	procs.Await(t, "as many for the other service", r.forwards("other", 10, 3, 2))
+	procs.Await(t, "settled", r.Settled)
 	for range 60 {
 		for _, service := range []string{"echo", "other"} {
 			if _, err := r.ask(service, ""); err != nil {
@@ -208,7 +208,7 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 		})
 	}
 	offerAll(t, self, "echo")
-	await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
+	procs.Await(t, "the gate knows all relays", func() bool { // with fewer, far ones get places
 		v := self.catalogue.View()
 		return v.Members() != nil && len(v.Members().WithRole(identity.RoleRelay)) == 8 && v.EndpointCount() == 1
 	})
@@ -218,8 +218,8 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 		})
 	}
 	here, nowhere := at("ber-1"), at("")
-	await(t, "the four near ones", here.forwards("echo", 8, 3, 1))
-	await(t, "five of those of the region", nowhere.forwards("echo", 8, 3, 2))
+	procs.Await(t, "the four near ones", here.forwards("echo", 8, 3, 1))
+	procs.Await(t, "five of those of the region", nowhere.forwards("echo", 8, 3, 2))
 	s := here.status("echo")
 	for _, id := range slices.Concat(s.Primaries, s.Backups) {
 		if !near[id] {
@@ -242,7 +242,7 @@ func TestAnAuditFindsThatARelaysConnectionsBroke(t *testing.T) {
 func lose(t *testing.T, asking bool, audits time.Duration) {
 	t.Helper()
 	r, relays := gate(t, 6, func(c *routing.Config) { c.AuditInterval = audits }, "echo")
-	await(t, "five are connected", r.forwards("echo", 6, 3, 2))
+	procs.Await(t, "five are connected", r.forwards("echo", 6, 3, 2))
 	first := r.status("echo")
 	victim, heir := first.Primaries[0], first.Backups[0]
 	for i, relay := range relays {
@@ -251,14 +251,14 @@ func lose(t *testing.T, asking bool, audits time.Duration) {
 			relay.server.Close()
 		}
 	}
-	await(t, heir+" is a primary instead of "+victim, func() bool {
+	procs.Await(t, heir+" is a primary instead of "+victim, func() bool {
 		if asking {
 			_, _ = r.ask("echo", "")
 		}
 		s := r.status("echo")
 		return !slices.Contains(s.Primaries, victim) && slices.Contains(s.Primaries, heir)
 	})
-	await(t, "the sixth relay is connected to", func() bool {
+	procs.Await(t, "the sixth relay is connected to", func() bool {
 		s := r.status("echo")
 		return len(s.Primaries) == 3 && len(s.Backups) == 2 && !slices.Contains(slices.Concat(s.Primaries, s.Backups), victim)
 	})
@@ -278,7 +278,7 @@ func TestNoRequestIsLostWhilePlacesGrowOldAndAreGivenToOthers(t *testing.T) {
 		c.Forwarding = relaypool.DefaultConfig()
 		c.Forwarding.MaxAge = 50 * time.Millisecond
 	}, "echo")
-	await(t, "five are connected", r.forwards("echo", 8, 3, 2))
+	procs.Await(t, "five are connected", r.forwards("echo", 8, 3, 2))
 	refreshed := func() int { return r.counters("ringway_pool_evictions_total")[string(relaypool.Stale)] }
 	var done atomic.Bool
 	var all sync.WaitGroup
@@ -300,12 +300,12 @@ func TestNoRequestIsLostWhilePlacesGrowOldAndAreGivenToOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := refreshed()
-		await(t, "every place was given anew", func() bool { return refreshed() >= before+15 })
+		procs.Await(t, "every place was given anew", func() bool { return refreshed() >= before+15 })
 		if relay, err := carry(lease); err != nil {
 			t.Errorf("lost at %s, which has lost its place meanwhile: %v", relay, err)
 		}
 	}
-	await(t, "forty places were given anew, under load", func() bool {
+	procs.Await(t, "forty places were given anew, under load", func() bool {
 		return t.Failed() || refreshed() >= 40 && sent.Load() >= 200
 	})
 	done.Store(true)
@@ -315,7 +315,7 @@ func TestNoRequestIsLostWhilePlacesGrowOldAndAreGivenToOthers(t *testing.T) {
 func TestAKeyStaysWithItsRelay(t *testing.T) {
 	t.Parallel()
 	r, _ := gate(t, 5, func(*routing.Config) {}, "echo")
-	await(t, "five are connected", r.forwards("echo", 5, 3, 2))
+	procs.Await(t, "five are connected", r.forwards("echo", 5, 3, 2))
 	used := map[string]bool{}
 	for key := range 6 {
 		first, err := r.ask("echo", fmt.Sprint(key))
@@ -339,13 +339,13 @@ func TestAKeyStaysWithItsRelay(t *testing.T) {
 func TestARelayIsNotSettledForMembersThatItHasNotRouted(t *testing.T) {
 	c := startCluster(t, 1, 0)
 	r := watch(t, c.relays[0], func(*routing.Config) {})
-	await(t, "settled alone", r.Settled)
+	procs.Await(t, "settled alone", r.Settled)
 	alone := c.relays[0].Snapshot().Version()
 	if !r.SettledAt(alone) || r.SettledAt(alone+1) {
 		t.Errorf("settled as of snapshot %d: %v, as of the next: %v", alone, r.SettledAt(alone), r.SettledAt(alone+1))
 	}
 	join(t, "r2", identity.RoleRelay, c.relays[0])
-	await(t, "settled with both", func() bool {
+	procs.Await(t, "settled with both", func() bool {
 		s := c.relays[0].Snapshot()
 		return len(s.Members()) == 2 && r.SettledAt(s.Version())
 	})
@@ -359,12 +359,12 @@ func TestARelayIsNotSettledBeforeItHasTriedTheRelaysThatItForwardsTo(t *testing.
 	self := join(t, "g1", identity.RoleGate, nil)
 	join(t, "r1", identity.RoleRelay, self, func(c *membership.Config) { c.ForwardAddr = hanging.Addr().String() })
 	offerAll(t, self, "echo")
-	await(t, "the gate knows all that it has to wait for", func() bool {
+	procs.Await(t, "the gate knows all that it has to wait for", func() bool {
 		v := self.catalogue.View()
 		return v.Members() != nil && len(v.Members().WithRole(identity.RoleRelay)) == 1 && v.EndpointCount() == 1
 	})
 	r := watch(t, self, func(c *routing.Config) { c.Role, c.Identity = identity.RoleGate, relayIdentity(t) })
-	await(t, "settled, because no other is left to be tried", r.Settled)
+	procs.Await(t, "settled, because no other is left to be tried", r.Settled)
 	if s := r.status("echo"); len(s.Primaries) > 0 || s.Peers[0].Reason == "" {
 		t.Errorf("settled before the attempt to connect has failed: %+v", s)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -39,16 +40,16 @@ func TestAServiceThatCannotBeRoutedKeepsItsRouteAndCostsNoOther(t *testing.T) {
 	broken := advertise.Service{Name: "bad", Address: backend(t)}
 	offer(t, good, echo)
 	offer(t, bad, broken)
-	await(t, "both are connected", func() bool { return r.connected("echo", 1, 1)() && r.connected("bad", 1, 1)() })
+	procs.Await(t, "both are connected", func() bool { return r.connected("echo", 1, 1)() && r.connected("bad", 1, 1)() })
 
 	before := r.of("bad")
 	broken.Policy = "retry=sometimes"
 	offer(t, bad, broken)
 	failed := func() int { return r.counters("ringway_relay_route_updates_total")["failed"] }
-	await(t, "the failure is counted", func() bool { return failed() > 0 })
+	procs.Await(t, "the failure is counted", func() bool { return failed() > 0 })
 	echo.Weight = 20
 	offer(t, good, echo, advertise.Service{Name: "more", Address: echo.Address})
-	await(t, "the other services are routed", func() bool {
+	procs.Await(t, "the other services are routed", func() bool {
 		return r.connected("more", 1, 1)() && r.of("echo").Range[0].Endpoint.Weight == 20
 	})
 	if r.of("bad") != before {
@@ -62,5 +63,5 @@ func TestAServiceThatCannotBeRoutedKeepsItsRouteAndCostsNoOther(t *testing.T) {
 
 	broken.Policy = "retry=never"
 	offer(t, bad, broken)
-	await(t, "an offer without the fault is routed", func() bool { return r.of("bad").Policy.Retry == advertise.RetryNever })
+	procs.Await(t, "an offer without the fault is routed", func() bool { return r.of("bad").Policy.Retry == advertise.RetryNever })
 }

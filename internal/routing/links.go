@@ -20,6 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -275,7 +276,7 @@ func (c Config) dial(key poolKey, own ownListeners) (func(ctx context.Context, n
 		if err != nil {
 			return nil, err
 		}
-		conn := c.Identity.Client(plain, c.Identity.ClientConfig(c.Identity.Policy(identity.DataPlane), expected, protocol))
+		conn := c.Identity.Client(socket.Direct(plain), c.Identity.ClientConfig(c.Identity.Policy(identity.DataPlane), expected, protocol))
 		if err := conn.HandshakeContext(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("TLS with %s %s: %w", key.role, key.node, err), conn.Close())
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
@@ -404,7 +405,7 @@ func TestUntilSomethingIsMeasuredTheBalancerPicks(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Choice().Run(ctx) }()
 	close(measure)
-	await(t, "the nearest is measured", func() bool {
+	procs.Await(t, "the nearest is measured", func() bool {
 		for range 20 {
 			if p.to("") != "w02" {
 				return false

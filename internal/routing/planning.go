@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
+	"github.com/ringway/ringway/ring"
 )
 
 // planning is the state of a service that the router keeps from plan to plan.
@@ -41,6 +42,44 @@ type workerLinks struct {
 	keys []poolKey // one more for upgrades if these need a separate connection
 }
 
+// readyEndpoints are the endpoints of a service that a route can use. A map of them all would cost
+// more than the rest of a route of thousands, which looks for few.
+type readyEndpoints struct {
+	offered *advertise.Endpoints           // of the catalogue
+	kept    map[string]*advertise.Endpoint // in addition to these, by worker
+	without map[*advertise.Endpoint]bool   // are left out
+}
+
+func (r *readyEndpoints) keep(endpoints []*advertise.Endpoint) {
+	r.kept = make(map[string]*advertise.Endpoint, len(endpoints))
+	for _, e := range endpoints {
+		r.kept[e.NodeID] = e
+	}
+}
+
+func (r *readyEndpoints) leaveOut(e *advertise.Endpoint) {
+	if r.without == nil {
+		r.without = map[*advertise.Endpoint]bool{}
+	}
+	r.without[e] = true
+}
+
+func (r *readyEndpoints) has(e *advertise.Endpoint) bool {
+	return e.State == advertise.Ready && !r.without[e]
+}
+
+// of returns the endpoint of a worker, nil if it has none that can be used.
+func (r *readyEndpoints) of(worker string) *advertise.Endpoint {
+	e := r.kept[worker]
+	if e == nil {
+		e = r.offered.Of(worker)
+	}
+	if e == nil || !r.has(e) {
+		return nil
+	}
+	return e
+}
+
 func newPlanning(grace time.Duration) *planning {
 	return &planning{grace: peering.NewGrace(grace, func(w versioned) string { return w.ID })}
 }
@@ -59,30 +98,32 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	if !relaysChanged && !graceOver && !planned.failed && slots == planned.slots && canary == planned.canary && (old.Plan != nil || r.observes() && old.Affine()) && old.offered == offered && len(kept) == 0 {
 		return false, nil
 	}
-	endpoints := slices.Collect(offered.All())
+	endpoints := slices.AppendSeq(make([]*advertise.Endpoint, 0, len(old.Endpoints)+1), offered.All())
+	ready := &readyEndpoints{offered: offered}
 	if len(kept) > 0 {
 		endpoints, offered = inRingOrder(s.Name, append(endpoints, kept...)), nil
+		ready.keep(kept)
 	}
 	next := &Route{Index: -1, Endpoints: endpoints, At: now, offered: offered}
-	ready := make(map[string]*advertise.Endpoint, len(endpoints))
-	var present []versioned
+	present := make([]versioned, 0, len(endpoints))
 	for _, e := range endpoints {
-		if id, ok := r.fleet.listener(e.Address); ok && e.State == advertise.Ready {
-			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
+		if e.State != advertise.Ready {
 			continue
 		}
-		if e.State == advertise.Ready {
-			present = append(present, versioned{
-				affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
-			})
-			ready[e.NodeID] = e
+		if id, ok := r.fleet.listener(e.Address); ok {
+			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
+			ready.leaveOut(e)
+			continue
 		}
+		present = append(present, versioned{
+			affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
+		})
 	}
 	plans := r.agreement.inUse.plans
 	next.TCP = mostlyTCP(endpoints)
 	next.Votes = CountVotes(endpoints, plans.MaxRelaysPerService)
 	next.Policy = r.choosing.policy(s.Name, &planned.strategyState, next.Votes)
-	if len(ready) == 0 {
+	if len(present) == 0 {
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
 	relaysPerService := plans.RelaysPerService
@@ -158,7 +199,7 @@ func (r *Router) observes() bool { return r.cfg.Role == identity.RoleObserver ||
 
 // observed returns the range of an observer. Where all relays connect to all workers, so that
 // they make the same choice, it also does.
-func (r *Router) observed(route *Route, workers []affinity.Worker, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
+func (r *Router) observed(route *Route, workers []affinity.Worker, ready *readyEndpoints, spec strategy.Spec) ([]*Target, error) {
 	cfg := affinity.ObserverConfig{
 		Service: route.Endpoints[0].Name, Observer: affinity.Relay{ID: r.cfg.Self, Place: affinity.Place{Datacenter: r.cfg.Datacenter, Region: r.cfg.Region}},
 		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.agreement.inUse.plans.PeersPerTier,
@@ -234,7 +275,7 @@ func idSet[M any](members []M, id func(M) string) map[string]bool {
 
 // requestLinks requests the connections of a route, and keeps those of workers within slack of its
 // range.
-func (r *Router) requestLinks(service string, route *Route, ready map[string]*advertise.Endpoint, now time.Time) {
+func (r *Router) requestLinks(service string, route *Route, ready *readyEndpoints, now time.Time) {
 	if r.cfg.PickOnly {
 		return
 	}
@@ -251,7 +292,7 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 		if id := before[t.Node]; id != "" && id != t.ID {
 			// The failures of the previous instance do not apply to this one.
 			for _, key := range keys {
-				r.links.table.Renewed(key, now)
+				r.links.table.Renewed(key)
 			}
 		}
 		in = append(in, keys...)
@@ -260,7 +301,7 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 	}
 	if route.Plan != nil && route.Affine() && r.cfg.Links.Slack > 0 {
 		for _, l := range planned.linked {
-			e := ready[l.node]
+			e := ready.of(l.node)
 			if e == nil || inRange[l.node] || r.cfg.endpointKey(e) != l.keys[0] {
 				continue
 			}
@@ -276,23 +317,45 @@ func (r *Router) requestLinks(service string, route *Route, ready map[string]*ad
 
 // logOffers logs the endpoints that appear, vanish, or change their state.
 func (r *Router) logOffers(service string, before, after []*advertise.Endpoint) {
-	was := make(map[string]*advertise.Endpoint, len(before))
-	for _, e := range before {
-		was[e.NodeID] = e
-	}
-	for _, e := range after {
-		old := was[e.NodeID]
-		delete(was, e.NodeID)
+	compareOffers(service, before, after, func(was, is *advertise.Endpoint) {
 		switch {
-		case old == nil || old.Address != e.Address:
-			r.lines.Log(slog.LevelInfo, "offer appeared", "service", service, "worker", e.NodeID, "addr", e.Address, "state", e.State)
-		case old.State != e.State:
-			r.lines.Log(slog.LevelInfo, "offer is "+string(e.State), "service", service, "worker", e.NodeID, "addr", e.Address)
+		case is == nil:
+			r.lines.Gather(slog.LevelInfo, "offer is gone", service+"/"+was.NodeID, "service", service, "worker", was.NodeID, "addr", was.Address)
+		case was == nil || was.Address != is.Address:
+			r.lines.Log(slog.LevelInfo, "offer appeared", "service", service, "worker", is.NodeID, "addr", is.Address, "state", is.State)
+		case was.State != is.State:
+			r.lines.Log(slog.LevelInfo, "offer is "+string(is.State), "service", service, "worker", is.NodeID, "addr", is.Address)
 		}
-	}
-	for _, e := range before {
-		if was[e.NodeID] != nil {
-			r.lines.Gather(slog.LevelInfo, "offer is gone", service+"/"+e.NodeID, "service", service, "worker", e.NodeID, "addr", e.Address)
+	})
+}
+
+// compareOffers calls changed for each worker whose endpoint of a service is another one; was or is
+// is nil if there is none. Both lists are in ring order, so they are merged. Views share the
+// endpoints that did not change: most are skipped before their positions are compared.
+func compareOffers(service string, before, after []*advertise.Endpoint, changed func(was, is *advertise.Endpoint)) {
+	for seed := ring.Hash(service, 0); len(before) > 0 || len(after) > 0; {
+		order := 0
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(after) == 0:
+			order = -1
+		case before[0] != after[0]:
+			a, b := before[0].NodeID, after[0].NodeID
+			order = cmp.Or(cmp.Compare(ring.Hash(a, seed), ring.Hash(b, seed)), strings.Compare(a, b))
+		}
+		switch {
+		case order < 0:
+			changed(before[0], nil)
+			before = before[1:]
+		case order > 0:
+			changed(nil, after[0])
+			after = after[1:]
+		default:
+			if before[0] != after[0] {
+				changed(before[0], after[0])
+			}
+			before, after = before[1:], after[1:]
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package routing
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -107,4 +109,41 @@ func TestOffersThatAreGoneTogetherAreTwoLines(t *testing.T) {
 		!strings.Contains(lines[1], `msg="offer is gone: several" count=34 subjects="echo/w01 echo/w02`) {
 		t.Errorf("%d lines:\n%s", len(lines), log)
 	}
+}
+
+// The lists are merged; the reference looks up each endpoint.
+func TestComparedOffersAgreeWithALookup(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := func(old map[string]*advertise.Endpoint) (list []*advertise.Endpoint, byID map[string]*advertise.Endpoint) {
+			byID = map[string]*advertise.Endpoint{}
+			for _, id := range rapid.SliceOfNDistinct(rapid.StringMatching("w[0-9]"), 0, 10, rapid.ID[string]).Draw(t, "workers") {
+				e := old[id]
+				if e == nil || rapid.Bool().Draw(t, "changed") {
+					e = &advertise.Endpoint{Worker: &advertise.Worker{NodeID: id}}
+				}
+				list, byID[id] = append(list, e), e
+			}
+			return inRingOrder("echo", list), byID
+		}
+		before, was := list(nil)
+		after, is := list(was)
+		want := map[string][2]*advertise.Endpoint{}
+		for id, e := range is {
+			if was[id] != e {
+				want[id] = [2]*advertise.Endpoint{was[id], e}
+			}
+		}
+		for id, e := range was {
+			if is[id] == nil {
+				want[id] = [2]*advertise.Endpoint{e, nil}
+			}
+		}
+		got := map[string][2]*advertise.Endpoint{}
+		compareOffers("echo", before, after, func(was, is *advertise.Endpoint) {
+			got[cmp.Or(was, is).NodeID] = [2]*advertise.Endpoint{was, is}
+		})
+		if !maps.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
 }

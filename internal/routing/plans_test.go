@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -27,12 +28,12 @@ func TestTheRelaysThatEndpointsAskForWinOverTheSettingAndChangeAtRunTime(t *test
 			changed.Relays = int32(step.asked)
 			offer(t, m, changed)
 		}
-		await(t, "as many relays as asked for", func() bool {
+		procs.Await(t, "as many relays as asked for", func() bool {
 			a, b := three.of("echo").Plan, auto.of("echo").Plan
 			return a != nil && b != nil && len(a.Affine()) == step.three && len(b.Affine()) == step.auto
 		})
 	}
-	await(t, "the reason for more relays than asked for", func() bool {
+	procs.Await(t, "the reason for more relays than asked for", func() bool {
 		return three.of("echo").Votes.RelaysRaised(3) == "its workers ask for relays=2, raised to 3 by --min-peers-per-worker"
 	})
 }
@@ -52,7 +53,7 @@ func TestARelayOnTheSkipListForwardsThatServiceOnly(t *testing.T) {
 	c := startCluster(t, 2, 1)
 	offer(t, c.workers["w1"], c.offers["w1"], advertise.Service{Name: "other", Address: backend(t)})
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Skip = map[string][]string{"echo": {"r1"}} })
-	await(t, "echo at r2 alone, other here, too", func() bool {
+	procs.Await(t, "echo at r2 alone, other here, too", func() bool {
 		echo, other := r.of("echo"), r.of("other")
 		return !echo.Affine() && len(echo.Range) == 0 && slices.Equal(relayIDs(echo.Forward), []string{"r2"}) && other.Affine() && len(other.Plan.Affine()) == 2
 	})
@@ -63,7 +64,7 @@ func TestTheStrategyDecidesOnTheRange(t *testing.T) {
 	c := startCluster(t, 4, 8)
 	for _, strategy := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
 		r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Strategy = strategy })
-		await(t, "all are connected", r.connected("echo", 4, 8))
+		procs.Await(t, "all are connected", r.connected("echo", 4, 8))
 		plan := r.of("echo").Plan
 		if ranges, err := plan.Ranges(r.of("echo").Index); plan.Strategy() != strategy || err != nil || (len(ranges) > 0) != (strategy == affinity.Projection) {
 			t.Errorf("asked for %s: %s because %q, ranges %v, %v", strategy, plan.Strategy(), plan.Fallback(), ranges, err)
@@ -95,8 +96,8 @@ func TestTooFewWorkersInItsDatacenterHaveARelayLookBeyondIt(t *testing.T) {
 	}
 	two := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 2 })
 	three := watch(t, self, func(c *routing.Config) { c.Plans.PeersPerTier = 3 })
-	await(t, "all are connected", two.connected("echo", 6, 4))
-	await(t, "all are connected", three.connected("echo", 6, 4))
+	procs.Await(t, "all are connected", two.connected("echo", 6, 4))
+	procs.Await(t, "all are connected", three.connected("echo", 6, 4))
 	if got := nodes(two.of("echo").Range); !slices.Equal(got, []string{"w1", "w2"}) {
 		t.Errorf("two are enough: connected to %v, want those of its own datacenter", got)
 	}
@@ -116,7 +117,7 @@ func viewsOf(t *testing.T, self *member, workers int) (views []*advertise.View) 
 	for i := range workers {
 		id := "w" + string(rune('1'+i))
 		offer(t, join(t, id, identity.RoleWorker, self), advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
-		await(t, id+" in the catalogue", func() bool {
+		procs.Await(t, id+" in the catalogue", func() bool {
 			v := self.catalogue.View()
 			return v.Settled() && v.EndpointCount() == i+1
 		})
@@ -139,7 +140,7 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 	for _, v := range views {
 		source <- v
 	}
-	await(t, "all workers", func() bool { return len(burst.of("echo").Endpoints) == workers })
+	procs.Await(t, "all workers", func() bool { return len(burst.of("echo").Endpoints) == workers })
 	if n := burst.plans(); n != 1 {
 		t.Errorf("%d plans for a burst of %d views, want 1", n, workers)
 	}
@@ -147,9 +148,9 @@ func TestABurstOfChangesCostsOnePlan(t *testing.T) {
 	single, source := follow(time.Nanosecond)
 	for i, v := range views {
 		source <- v
-		await(t, "the next worker", func() bool { return len(single.of("echo").Endpoints) == i+1 })
+		procs.Await(t, "the next worker", func() bool { return len(single.of("echo").Endpoints) == i+1 })
 	}
-	await(t, "a plan for each", func() bool { return single.plans() == workers })
+	procs.Await(t, "a plan for each", func() bool { return single.plans() == workers })
 }
 
 // The members are those of real gossip, outside of the bubble.
@@ -200,8 +201,8 @@ func TestARelayThatDoesNotFindItselfChangesNothingAndLogsItOnce(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5, 4)
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Self = "r2" })
-	await(t, "all are connected", r.connected("echo", 5, 4))
-	await(t, "no connection of an earlier plan drains", func() bool {
+	procs.Await(t, "all are connected", r.connected("echo", 5, 4))
+	procs.Await(t, "no connection of an earlier plan drains", func() bool {
 		now := r.events()
 		return now["drain_started"] == now["closed"]+now["drain_cancelled"]
 	})
@@ -209,11 +210,11 @@ func TestARelayThatDoesNotFindItselfChangesNothingAndLogsItOnce(t *testing.T) {
 	was := r.of("echo")
 
 	c.stop(c.relays[1])
-	await(t, "a warning", func() bool { return strings.Contains(r.log.String(), "does not find itself") })
+	procs.Await(t, "a warning", func() bool { return strings.Contains(r.log.String(), "does not find itself") })
 	c.stop(c.relays[4]) // what others do is not followed either
-	await(t, "r5 is gone", func() bool { _, there := c.relays[0].Snapshot().Get("r5"); return !there })
+	procs.Await(t, "r5 is gone", func() bool { _, there := c.relays[0].Snapshot().Get("r5"); return !there })
 	offer(t, c.workers["w1"], c.offers["w1"], advertise.Service{Name: "other", Address: backend(t)})
-	await(t, "a change after that", r.connected("other", 5, 1))
+	procs.Await(t, "a change after that", r.connected("other", 5, 1))
 	if now := r.of("echo"); now.Index != was.Index || !slices.Equal(nodes(now.Range), nodes(was.Range)) || len(now.Plan.Affine()) != 5 {
 		t.Errorf("the route has changed: %+v", now)
 	}

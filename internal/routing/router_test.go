@@ -104,11 +104,6 @@ func route(t *testing.T, self *member, change func(*routing.Config)) *routing.Ro
 	return r
 }
 
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	procs.Await(t, what, cond)
-}
-
 // backend is a service that listens.
 func backend(t *testing.T) string {
 	t.Helper()
@@ -151,10 +146,10 @@ func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
 			return ok && s.Route().Affine() && slices.Equal(nodes(s.Route().Range), want)
 		}
 	}
-	await(t, "both workers of echo", has("echo", "w1", "w2"))
-	await(t, "both workers of other", has("other", "w1", "w2"))
-	await(t, "settled", r.Settled)
-	await(t, "a warm connection to each worker", func() bool {
+	procs.Await(t, "both workers of echo", has("echo", "w1", "w2"))
+	procs.Await(t, "both workers of other", has("other", "w1", "w2"))
+	procs.Await(t, "settled", r.Settled)
+	procs.Await(t, "a warm connection to each worker", func() bool {
 		for _, target := range find("echo").Route().Range {
 			if target.Pool.Stats().Open == 0 {
 				return false
@@ -172,8 +167,8 @@ func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
 	if err := workers["w2"].catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t), State: advertise.Draining}, {Name: "third", Address: backend(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "w2 to take no new requests of echo", has("echo", "w1"))
-	await(t, "w2 to be gone from other", has("other", "w1"))
+	procs.Await(t, "w2 to take no new requests of echo", has("echo", "w1"))
+	procs.Await(t, "w2 to be gone from other", has("other", "w1"))
 	if find("echo") != echo {
 		t.Error("the service is a new one: its statistics are lost")
 	}
@@ -190,7 +185,7 @@ func TestARouteFollowsOffersAndKeepsWhatDidNotChange(t *testing.T) {
 	if err := workers["w1"].catalogue.Offer([]advertise.Service{{Name: "echo", Address: w1.Address, Weight: 20}}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "other to be empty", func() bool { return len(other.Route().Range) == 0 })
+	procs.Await(t, "other to be empty", func() bool { return len(other.Route().Range) == 0 })
 	if echo.Route() != before {
 		t.Error("a change of another service computed echo's route anew")
 	}
@@ -203,9 +198,9 @@ func TestAServiceWhoseWorkersAreGoneIsStillKnown(t *testing.T) {
 	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
+	procs.Await(t, "echo", func() bool { s, ok := r.Service("echo"); return ok && len(s.Route().Range) == 1 })
 	w.catalogue.Offer(nil)
-	await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
+	procs.Await(t, "no endpoint", func() bool { s, ok := r.Service("echo"); return ok && s.Route().Plan == nil })
 	if _, ok := r.Service("absent"); ok {
 		t.Error("a service that was never offered is known")
 	}
@@ -222,7 +217,7 @@ func TestAGateForwardsToTheAffineRelays(t *testing.T) {
 	if err := w.catalogue.Offer([]advertise.Service{{Name: "echo", Address: backend(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the relay to forward to", func() bool {
+	procs.Await(t, "the relay to forward to", func() bool {
 		s, ok := r.Service("echo")
 		return ok && !s.Route().Affine() && slices.Equal(relayIDs(s.Route().Forward), []string{"r1"}) && len(s.Route().Range) == 0
 	})
@@ -237,7 +232,7 @@ func TestAnEndpointThatCannotBeCarriedToCostsNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "w1 alone in the range of two endpoints", func() bool {
+	procs.Await(t, "w1 alone in the range of two endpoints", func() bool {
 		s, ok := r.Service("echo")
 		return ok && len(s.Route().Endpoints) == 2 && slices.Equal(nodes(s.Route().Range), []string{"w1"})
 	})
@@ -259,7 +254,7 @@ func TestMostEndpointsDecideWhetherAServiceTakesSessions(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][]string{"all": {"w1", "w2", "w3"}, "most": {"w1", "w3"}, "few": {"w1", "w3"}} {
-		await(t, "the endpoints of one kind of "+name, func() bool {
+		procs.Await(t, "the endpoints of one kind of "+name, func() bool {
 			s, ok := r.Service(name)
 			if !ok || len(s.Route().Endpoints) != 3 {
 				return false
@@ -288,7 +283,7 @@ func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
 		st := s.Route().Range[0].Pool.Stats()
 		return st.Open, int(st.Dials)
 	}
-	await(t, "the first connection", func() bool { open, _ := stats(); return open == 1 })
+	procs.Await(t, "the first connection", func() bool { open, _ := stats(); return open == 1 })
 	s, _ := r.Service("echo")
 	answer := httptest.NewRecorder()
 	request := httptest.NewRequest("GET", "/", nil)
@@ -296,7 +291,7 @@ func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
 	request.Header.Set("Connection", "close")
 	service.CloseClientConnections()
 	_, _ = s.Route().Range[0].Pool.Carry(answer, request, &upstream.Exchange{}) // uses the closed connection
-	await(t, "a second connection", func() bool { open, dials := stats(); return open == 1 && dials >= 2 })
+	procs.Await(t, "a second connection", func() bool { open, dials := stats(); return open == 1 && dials >= 2 })
 }
 
 func TestMinimumsBelowTheirBoundsAreRefused(t *testing.T) {
@@ -321,12 +316,12 @@ func TestAServiceThatIsForgottenIsGoneAndReported(t *testing.T) {
 		c.Catalogue = show
 		c.Vanished = func(s *routing.Service) { vanished <- s }
 	})
-	await(t, "the service and both views", func() bool {
+	procs.Await(t, "the service and both views", func() bool {
 		return slices.Contains(slices.Collect(full.catalogue.View().Services()), "echo") && empty.catalogue.View().Members() != nil
 	})
 	show <- full.catalogue.View()
 	var echo *routing.Service
-	await(t, "a route", func() (known bool) {
+	procs.Await(t, "a route", func() (known bool) {
 		echo, known = router.Service("echo")
 		return known
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -52,7 +53,7 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 	plain := advertise.Service{Name: "plain", Address: address, Protocol: advertise.H2C}
 	offer(t, w, secured, plain)
 	target := func(name string) (found *routing.Target) {
-		await(t, name+" has a target", func() bool {
+		procs.Await(t, name+" has a target", func() bool {
 			s, ok := r.Service(name)
 			if ok && len(s.Route().Range) == 1 {
 				found = s.Route().Range[0]
@@ -73,7 +74,7 @@ func TestASecuredEndpointHasConnectionsOfItsOwn(t *testing.T) {
 		}
 		return state
 	}
-	await(t, "the plain one is let go", func() bool { return link(direct) == peering.None })
+	procs.Await(t, "the plain one is let go", func() bool { return link(direct) == peering.None })
 	if state := link(behind); state == peering.None {
 		t.Errorf("the secured one is %v: want it to be connected or tried", state)
 	}
@@ -88,7 +89,7 @@ func TestWithoutACertificateSecuredEndpointsAreLeftOutAndThisIsLoggedOnce(t *tes
 	})
 	offer(t, w, advertise.Service{Name: "a", Address: "127.0.0.1:1", Secured: true}, advertise.Service{Name: "b", Address: "127.0.0.1:1", Secured: true},
 		advertise.Service{Name: "d", Address: "127.0.0.1:1"})
-	await(t, "all are routed", func() bool { s, ok := r.Service("d"); return ok && len(s.Route().Range) == 1 })
+	procs.Await(t, "all are routed", func() bool { s, ok := r.Service("d"); return ok && len(s.Route().Range) == 1 })
 	for name, want := range map[string]int{"a": 0, "b": 0, "d": 1} {
 		s, ok := r.Service(name)
 		if !ok || len(s.Route().Range) != want || len(s.Route().Endpoints) != 1 {
@@ -118,7 +119,7 @@ func TestARelayWithACertificateSendsNothingInClearTextUnlessSettingsAllowIt(t *t
 	address := backend(t)
 	offer(t, w, advertise.Service{Name: "plain", Address: address}, advertise.Service{Name: "other", Address: address}, advertise.Service{Name: "legacy", Address: address},
 		advertise.Service{Name: "secured", Address: address, Secured: true})
-	await(t, "all are routed", func() bool { return len(r.of("legacy").Range) == 1 && len(r.of("secured").Range) == 1 })
+	procs.Await(t, "all are routed", func() bool { return len(r.of("legacy").Range) == 1 && len(r.of("secured").Range) == 1 })
 	for _, name := range []string{"plain", "other"} {
 		if route := r.of(name); len(route.Range) != 0 || len(route.Endpoints) != 1 {
 			t.Errorf("%s: %d targets of %d endpoints, want none of 1", name, len(route.Range), len(route.Endpoints))
@@ -153,7 +154,7 @@ func TestNoRequestGoesToAListenerOfTheRelayItself(t *testing.T) {
 		advertise.Service{Name: "beside", Address: "127.1.2.3:" + port},
 		advertise.Service{Name: "named", Address: "localhost:" + port})
 	offer(t, w, services...)
-	await(t, "all are routed", func() bool {
+	procs.Await(t, "all are routed", func() bool {
 		return len(r.of("good").Range) == 1 && len(r.of("beside").Range) == 1 && len(r.of("elsewhere").Range) == 1 && len(r.of("named").Range) == 1
 	})
 	for _, s := range services[:refused] {

@@ -272,11 +272,11 @@ func (t *Target) keys() []poolKey {
 // targets returns the endpoints of this relay's range. Endpoints that could not be reached
 // are left out, unless the strategy may use no other: then an attempt costs nothing, and
 // the first connection ends the outage.
-func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready map[string]*advertise.Endpoint, spec strategy.Spec) ([]*Target, error) {
-	sharing := r.relaysSharing(route.Plan, ready)
+func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready *readyEndpoints, spec strategy.Spec) ([]*Target, error) {
+	sharing := r.relaysSharing(route, ready)
 	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
 	for _, a := range assignments {
-		e := ready[a.Worker]
+		e := ready.of(a.Worker)
 		if e == nil {
 			continue // vanished, with its place kept
 		}
@@ -321,21 +321,17 @@ var errOtherKind = errors.New("it takes TCP sessions and most workers of this se
 // each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
 // Relays that only keep a connection as a reserve are not counted. Nor are observers, whose
 // number changes often: without a plan each may use all slots, and the sidecar refuses more.
-func (r *Router) relaysSharing(plan *affinity.Plan, ready map[string]*advertise.Endpoint) map[string]int {
-	if plan == nil {
+func (r *Router) relaysSharing(route *Route, ready *readyEndpoints) map[string]int {
+	if route.Plan == nil {
 		return nil
 	}
-	limited := false
-	for _, e := range ready {
-		limited = limited || r.slotsOf(e) > 0
-	}
-	if !limited {
+	if !slices.ContainsFunc(route.Endpoints, func(e *advertise.Endpoint) bool { return r.slotsOf(e) > 0 && ready.has(e) }) {
 		return nil
 	}
-	sharing := make(map[string]int, len(ready))
+	sharing := make(map[string]int, len(route.Endpoints))
 	var row []affinity.Assignment
-	for i := range plan.Affine() {
-		row, _ = plan.AppendAssignments(row[:0], i) // cannot fail: i is an index of the plan
+	for i := range route.Plan.Affine() {
+		row, _ = route.Plan.AppendAssignments(row[:0], i) // cannot fail: i is an index of the plan
 		for _, a := range row {
 			if a.Weight > 0 {
 				sharing[a.Worker]++

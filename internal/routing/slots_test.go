@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
@@ -131,7 +132,7 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 		relays = append(relays, watch(t, c.relays[i], func(cfg *routing.Config) { cfg.Self = c.relays[i].Config().ID }))
 	}
 	want := map[string]int{"w1": 2, "w2": 1, "w3": 1, "w4": 100, "w5": 0, "w6": 0} // of 3 relays each
-	await(t, "the shares of all relays", func() bool {
+	procs.Await(t, "the shares of all relays", func() bool {
 		found := map[string]int{}
 		for _, r := range relays {
 			for _, target := range r.of("echo").Range {
@@ -146,7 +147,7 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 	for _, r := range relays { // the operator's are shared in the same way
 		r.SetSlots(routing.Slots{"": 6, "other": 1})
 	}
-	await(t, "the shares of the operator's slots", func() bool {
+	procs.Await(t, "the shares of the operator's slots", func() bool {
 		for _, r := range relays {
 			if targets := r.of("echo").Range; slices.ContainsFunc(targets, func(t *routing.Target) bool { return t.Limit != 2 || t.Refuses }) {
 				return false
@@ -163,7 +164,7 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 		changed.Selection, changed.Slots = "stable", 6
 		offer(t, m, changed)
 	}
-	await(t, "the shares of four relays", func() bool {
+	procs.Await(t, "the shares of four relays", func() bool {
 		for _, r := range relays {
 			if targets := r.of("echo").Range; len(targets) != 6 || slices.ContainsFunc(targets, func(t *routing.Target) bool { return t.Limit != 2 }) {
 				return false
@@ -197,7 +198,7 @@ func TestAMajorityOfTheServiceAndNotARelaysRangeDecidesOnTheVersion(t *testing.T
 	uses := func(what string, want ...string) {
 		t.Helper()
 		for _, r := range relays {
-			await(t, what, func() bool {
+			procs.Await(t, what, func() bool {
 				got := nodes(r.of("echo").Range)
 				return len(got) > 0 && !slices.ContainsFunc(got, func(node string) bool { return !slices.Contains(want, node) })
 			})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/peering"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership/identity"
@@ -42,7 +43,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 		relays = append(relays, watch(t, self, func(cfg *routing.Config) { cfg.Self, cfg.Plans.Minimums = self.Config().ID, one }))
 	}
 	for _, r := range relays {
-		await(t, "a part of the workers is connected", func() bool { return r.connected("echo", 5, 7)() && len(r.of("echo").Range) < 7 })
+		procs.Await(t, "a part of the workers is connected", func() bool { return r.connected("echo", 5, 7)() && len(r.of("echo").Range) < 7 })
 		if got := r.choiceOf(); got != "p2c default" {
 			t.Errorf("at first: %s", got)
 		}
@@ -53,7 +54,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 	ids := []string{"w1", "w2", "w3", "w4", "w5", "w6", "w7"}
 	c.advertise(ids, "stable")
 	for _, r := range relays {
-		await(t, "all are connected", func() bool { return r.choiceOf() == "stable advertisement" && len(r.of("echo").Range) == 7 })
+		procs.Await(t, "all are connected", func() bool { return r.choiceOf() == "stable advertisement" && len(r.of("echo").Range) == 7 })
 	}
 	if now, _ := relays[0].Service("echo"); now != s || !slices.ContainsFunc(now.Endpoints.Stats(0), func(e selection.EndpointStats) bool { return e.ID == before.ID() && e.InFlight == 1 }) {
 		t.Error("a request under way was forgotten")
@@ -81,7 +82,7 @@ func TestAServiceThatAdvertisesStableSendsAKeyToOneWorkerThroughEveryRelay(t *te
 
 	c.advertise(ids, "")
 	for _, r := range relays {
-		await(t, "it is as before", func() bool { return r.choiceOf() == "p2c default" && len(r.of("echo").Range) < 7 })
+		procs.Await(t, "it is as before", func() bool { return r.choiceOf() == "p2c default" && len(r.of("echo").Range) < 7 })
 	}
 }
 
@@ -96,12 +97,12 @@ func TestUnknownPreferredNodesAreLoggedWhenTheRelayHasSettled(t *testing.T) {
 		cfg.Choosing.Strategies = map[string]strategy.Spec{"echo": spec}
 	})
 	count := func() int { return r.counters("ringway_relay_selection_problems_total")["unknown_preferred"] }
-	await(t, "w9 is missed", func() bool { return count() >= 1 && strings.Contains(r.log.String(), "unknown=w9") })
+	procs.Await(t, "w9 is missed", func() bool { return count() >= 1 && strings.Contains(r.log.String(), "unknown=w9") })
 	said := count()
 	c.stop(c.workers["w2"])
-	await(t, "w2 is missed, too", func() bool { return count() == said+1 && strings.Contains(r.log.String(), "unknown=w2,w9") })
+	procs.Await(t, "w2 is missed, too", func() bool { return count() == said+1 && strings.Contains(r.log.String(), "unknown=w2,w9") })
 	c.start("w2")
-	await(t, "w9 alone is", func() bool { return count() == said+2 })
+	procs.Await(t, "w9 alone is", func() bool { return count() == said+2 })
 	if s, _ := r.Service("echo"); !slices.Equal(s.Choice().UnknownPreferred(), []string{"w9"}) {
 		t.Errorf("%v", s.Choice().UnknownPreferred())
 	}
@@ -119,16 +120,16 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 		return ok && len(s.Route().Range) == 2 && s.Explain("", 0).Winner != "" &&
 			!slices.ContainsFunc(s.Explain("", 0).Candidates, func(c routing.Candidate) bool { return c.Score == 0 })
 	}
-	await(t, "both are measured", measured)
+	procs.Await(t, "both are measured", measured)
 	if got := r.choiceOf(); got != "closest;expiry=1s setting" {
 		t.Errorf("%s", got)
 	}
 	probes := func() int { return r.counters("ringway_selection_probes_total")["ok"] }
-	await(t, "they are measured again", func() bool { return probes() > 3 })
+	procs.Await(t, "they are measured again", func() bool { return probes() > 3 })
 	// Another strategy ends the measuring of the first.
 	c.advertise([]string{"w1", "w2"}, "farthest")
-	await(t, "it is farthest now", func() bool { return r.choiceOf() == "farthest advertisement" && measured() })
-	await(t, "no relay measures all the time", func() bool {
+	procs.Await(t, "it is farthest now", func() bool { return r.choiceOf() == "farthest advertisement" && measured() })
+	procs.Await(t, "no relay measures all the time", func() bool {
 		before := probes()
 		time.Sleep(1200 * time.Millisecond) // longer than the first would wait
 		return probes() == before
@@ -140,6 +141,6 @@ func TestStatesOfLinksAreCountedNowAndThen(t *testing.T) {
 	self := join(t, "r1", identity.RoleRelay, nil)
 	r := watch(t, self, func(*routing.Config) {})
 	offer(t, join(t, "w1", identity.RoleWorker, self), advertise.Service{Name: "echo", Address: backend(t)})
-	await(t, "the connection is open", r.connected("echo", 1, 1))
-	await(t, "it is in the metrics", func() bool { return r.counters("ringway_peering_links")[peering.Open.String()] == 1 })
+	procs.Await(t, "the connection is open", r.connected("echo", 1, 1))
+	procs.Await(t, "it is in the metrics", func() bool { return r.counters("ringway_peering_links")[peering.Open.String()] == 1 })
 }

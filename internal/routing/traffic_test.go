@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
@@ -34,15 +35,15 @@ func TestTrafficThatARelayStatesPlansItsServiceAnewAndMovesNoConnection(t *testi
 	c := startCluster(t, 4, 8)
 	offer(t, c.workers["w1"], c.offers["w1"], advertise.Service{Name: "other", Address: backend(t)})
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Minimums = one })
-	await(t, "all are connected", r.connected("echo", 4, 8))
-	await(t, "all are connected", r.connected("other", 4, 1))
-	await(t, "settled", r.Settled)
+	procs.Await(t, "all are connected", r.connected("echo", 4, 8))
+	procs.Await(t, "all are connected", r.connected("other", 4, 1))
+	procs.Await(t, "settled", r.Settled)
 	echo, other, events, plans := r.of("echo"), r.of("other"), r.events(), r.plans()
 
 	state(t, c.relays[1], advertise.Traffic{Service: "echo", Rate: 50})
-	await(t, "r2 states 50/s", r.states("echo", "r2", 50))
+	procs.Await(t, "r2 states 50/s", r.states("echo", "r2", 50))
 	state(t, c.relays[2], advertise.Traffic{Service: "echo", Rate: 150})
-	await(t, "r3 states 150/s", r.states("echo", "r3", 150))
+	procs.Await(t, "r3 states 150/s", r.states("echo", "r3", 150))
 	now := r.of("echo")
 	if _, ratio := now.Traffic("r3"); ratio != 1.5 {
 		t.Errorf("r3 states %v times the mean of 50 and 150, want 1.5", ratio)
@@ -78,7 +79,7 @@ func TestTrafficThatARelayStatesPlansItsServiceAnewAndMovesNoConnection(t *testi
 	}
 
 	state(t, c.relays[2])
-	await(t, "r3 states nothing any more", r.states("echo", "r3", 0))
+	procs.Await(t, "r3 states nothing any more", r.states("echo", "r3", 0))
 }
 
 func TestAVanishedRelayKeepsItsTrafficWhileItKeepsItsPlace(t *testing.T) {
@@ -91,20 +92,20 @@ func TestAVanishedRelayKeepsItsTrafficWhileItKeepsItsPlace(t *testing.T) {
 	}
 	none, long := grace(0), grace(time.Hour)
 	for _, r := range []*rig{none, long} {
-		await(t, "all are connected", r.connected("echo", 4, 8))
+		procs.Await(t, "all are connected", r.connected("echo", 4, 8))
 	}
 	state(t, c.relays[3], advertise.Traffic{Service: "echo", Rate: 40})
 	for _, r := range []*rig{none, long} {
-		await(t, "r4 states 40/s", r.states("echo", "r4", 40))
+		procs.Await(t, "r4 states 40/s", r.states("echo", "r4", 40))
 	}
 	c.stop(c.relays[3])
-	await(t, "without grace its traffic is gone", none.states("echo", "r4", 0))
-	await(t, "r4 keeps its place", func() bool { return long.of("echo").RelayAbsent("r4") })
+	procs.Await(t, "without grace its traffic is gone", none.states("echo", "r4", 0))
+	procs.Await(t, "r4 keeps its place", func() bool { return long.of("echo").RelayAbsent("r4") })
 	if !long.states("echo", "r4", 40)() {
 		t.Error("r4 keeps its place without its traffic")
 	}
 	join(t, "r4", identity.RoleRelay, c.relays[0])
-	await(t, "r4 is back and has stated nothing yet", func() bool {
+	procs.Await(t, "r4 is back and has stated nothing yet", func() bool {
 		return !long.of("echo").RelayAbsent("r4") && long.states("echo", "r4", 0)()
 	})
 }
@@ -113,11 +114,11 @@ func TestTrafficOfAServiceThatTheRelayDoesNotServeIsCountedAndChangesNoPlan(t *t
 	t.Parallel()
 	c := startCluster(t, 2, 4)
 	r := watch(t, c.relays[0], func(c *routing.Config) { c.Plans.Skip = map[string][]string{"echo": {"r2"}} })
-	await(t, "all are connected", r.connected("echo", 1, 4))
-	await(t, "settled", r.Settled)
+	procs.Await(t, "all are connected", r.connected("echo", 1, 4))
+	procs.Await(t, "settled", r.Settled)
 	was, plans := r.of("echo"), r.plans()
 	state(t, c.relays[1], advertise.Traffic{Service: "echo", Rate: 1 << 24}, advertise.Traffic{Service: "unheard-of", Rate: 1})
-	await(t, "both are counted", func() bool {
+	procs.Await(t, "both are counted", func() bool {
 		refused := r.counters("ringway_relay_demand_refused_total")
 		return refused["not_affine"] == 1 && refused["unknown_service"] == 1
 	})

@@ -122,6 +122,10 @@ const (
 	CodeCircuitOpen      Code = "circuit_open"       // 503: the caller's requests failed too often; see Retry-After
 )
 
+// MaxCaller is the length in bytes of the longest name of a caller: a certificate with a longer one is
+// refused, and what a trusted proxy names is cut.
+const MaxCaller = 256
+
 // ReplayLimit is how many bytes of a body are kept so that it can be sent again. A sidecar
 // reads up to as many before it reports that it sent nothing.
 const ReplayLimit = 16 << 10

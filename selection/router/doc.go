@@ -29,8 +29,8 @@
 //   - RoundTrip takes the service from the host of the URL, as in http://billing/invoices/7. It
 //     passes on what a request says about its origin: a program that serves clients sets
 //     X-Forwarded-For and its like, as httputil.ReverseProxy does.
-//   - RoundTrip starts one goroutine for each request, and one that reads its body if it has
-//     one. They end with the body of the response, which must be read to the end or closed.
+//   - RoundTrip starts no goroutine but for the body of a request and for a tunnel. The program
+//     reads the response from the connection; it must read to the end or close it.
 //   - Each Pick is given back with Done. Until then it counts as in flight.
 //   - With Config.PickOnly the router opens no connection to workers and relays: the program
 //     connects to what Endpoints lists. Without it the router keeps connections for RoundTrip,

@@ -33,6 +33,7 @@ type house struct {
 	rooms map[string]*room // by directory
 	up    []string         // imports that lead upwards
 	long  []string
+	walks []walk
 }
 
 // room holds the figures of one package.
@@ -68,6 +69,7 @@ func count(repository string) (*house, error) {
 		return nil, err
 	}
 	h.climb(floors(string(page)))
+	h.walks = walks(string(page))
 	slices.Sort(h.long)
 	return h, nil
 }
@@ -231,6 +233,7 @@ func (h *house) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	writeWalks(out, h.walks)
 	_, err := fmt.Fprintf(out, "\nimports upwards: %d\n%s\nfiles over %d lines: %d\n%s", len(h.up), list(h.up), longFile, len(h.long), list(h.long))
 	return err
 }

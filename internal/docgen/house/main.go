@@ -1,5 +1,6 @@
 // Command house counts what a change of structure should change: packages, imports that lead
-// upwards, long files, exported names, lines of code, comments and tests, and words of docs.
+// upwards, long files, exported names, lines of code, comments and tests, walks through the files,
+// and words of docs.
 //
 // Promise: equal trees give equal bytes, so the output before and after a change can be compared
 // line by line.

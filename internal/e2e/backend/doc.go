@@ -8,11 +8,12 @@
 //	/              the name                  /events?key=K  two events; K is between them
 //	/echo          the body, and trailers    /websocket     echoes messages
 //	/delay?ms=N    the name, after N ms      gRPC           grpc.health.v1.Health
-//	/work?ms=N     likewise, -slots concurrently; the others queue.
-//	               Completed-At is the time of completion, in µs since 1970
+//	               Began-At and Completed-At are times, in µs since 1970
+//	/work?ms=N     likewise, -slots concurrently; the others queue: no Began-At
 //	/slow?by=F     multiplies the time of each later /work by F
 //	/hold?key=K    the name, once K is released
 //	/release?key=K ends the waiting for K    /health?service=S  S becomes SERVING
+//	/cached        the name, which caches may keep for an hour
 //
 // Rules: every wait has a time limit. SIGTERM ends the process after the requests in
 // flight.

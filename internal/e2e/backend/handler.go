@@ -37,6 +37,7 @@ func newHandler(name string, slots int) *handler {
 	h := &handler{name: name, slots: newSlots(slots), mux: http.NewServeMux(), rpc: grpc.NewServer(), health: health.NewServer()}
 	healthpb.RegisterHealthServer(h.rpc, h.health)
 	h.mux.HandleFunc("/", h.answer)
+	h.mux.HandleFunc("/cached", h.cached)
 	h.mux.HandleFunc("/echo", h.echo)
 	h.mux.HandleFunc("/fields", h.fields)
 	h.mux.HandleFunc("/delay", h.delay)
@@ -82,6 +83,12 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, h.name)
 }
 
+func (h *handler) cached(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "must-revalidate")
+	w.Header().Set("Expires", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+	h.answer(w, r)
+}
+
 func (h *handler) echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -112,7 +119,9 @@ func (h *handler) fields(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) delay(w http.ResponseWriter, r *http.Request) {
 	if d, ok := serviceTime(w, r); ok {
+		w.Header().Set("Began-At", strconv.FormatInt(time.Now().UnixMicro(), 10))
 		time.Sleep(d)
+		w.Header().Set("Completed-At", strconv.FormatInt(time.Now().UnixMicro(), 10))
 		h.answer(w, r)
 	}
 }

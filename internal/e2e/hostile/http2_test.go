@@ -3,7 +3,6 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,23 +43,10 @@ func (f *fleet) listeners(r *relay) []target {
 	}
 }
 
-// cpu returns the processor time that a process has used.
-func cpu(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
-}
-
-// maxCPU and maxPeak are the processor time and the memory at its peak that one attack may
-// cost a victim. Requests of another client are in both.
+// maxCost and maxPeak are the processor time, in plain requests that take as much, and the memory
+// at its peak that one attack may cost a victim. Requests of another client are in both.
 const (
-	maxCPU  = 500 * time.Millisecond
+	maxCost = 2500
 	maxPeak = 32 << 20
 )
 
@@ -76,8 +61,8 @@ func measured(t *testing.T, pid int) func() cost {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil { // the peak begins here
 		t.Fatal(err)
 	}
-	used, held := cpu(t, pid), memory(t, pid, "VmRSS:")
-	return func() cost { return cost{cpu(t, pid) - used, memory(t, pid, "VmHWM:") - held} }
+	used, held := cpuTime(t, pid), memory(t, pid, "VmRSS:")
+	return func() cost { return cost{cpuTime(t, pid) - used, memory(t, pid, "VmHWM:") - held} }
 }
 
 // asked sends requests over HTTP/1.1 until stop, and reports those that failed.
@@ -118,6 +103,9 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: engineAlone})
 	victim, worker := f.Relays[0], f.Workers[0]
 	f.serves(20)
+	plain := measured(t, victim.PID())
+	f.serves(maxCost)
+	maxCPU := plain().cpu
 	before := f.size(victim)
 	malformed := func() float64 {
 		return f.metrics(victim.Admin, "ringway_relay_connections_dropped_total", func(s string) bool {
@@ -173,12 +161,19 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 		t.Errorf("%v malformed requests were counted", n)
 	}
 	f.within(victim, before)
-	t.Logf("%d attacks, %d requests next to them; memory %d MiB, before %d MiB", len(attacks), requests, f.size(victim).memory>>20, before.memory>>20)
+	t.Logf("%d attacks, %d requests next to them; memory %d MiB, before %d MiB; %d plain requests take %v of processor time", len(attacks), requests, f.size(victim).memory>>20, before.memory>>20, maxCost, maxCPU)
 	if err := f.Ended(); err != nil {
 		t.Error(err)
 	}
 	f.serves(20)
 }
+
+// narrow dials with a small receive buffer, which a client that does not read fills at once. Set
+// later, the buffer would make an announced window shrink: the system then drops what the relay
+// sends, with what it acknowledges, and neither side gets on.
+var narrow = net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+	return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }), err)
+}}
 
 // TestAClientOverHTTP2ThatDoesNotReadIsEnded has clients that read one byte at a time, or nothing.
 func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
@@ -219,12 +214,7 @@ func TestAClientOverHTTP2ThatDoesNotReadIsEnded(t *testing.T) {
 		},
 	} {
 		all.Go(func() {
-			// Later the buffer would make an announced window shrink: the system then drops what the
-			// relay sends, with what it acknowledges, and neither side gets on.
-			small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-				return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }), err)
-			}}
-			nc, err := small.Dial("tcp", victim.Ingress)
+			nc, err := narrow.Dial("tcp", victim.Ingress)
 			if err != nil {
 				t.Error(err)
 				return

@@ -95,7 +95,7 @@ func TestSlowReadersHoldAServiceNoLongerThanTheProgressTimeout(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 1, Workers: 1, RelayArgs: []string{"--max-in-flight", fmt.Sprint(inFlight), "--progress-timeout", "2s"}})
 	r := f.Relays[0]
 	reader := func() {
-		conn, err := net.Dial("tcp", r.Ingress)
+		conn, err := narrow.Dial("tcp", r.Ingress)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,9 +34,9 @@ func largeOffer() string {
 }
 
 // TestSilentStreamsDelayNoDrain has a turncoat keep 100 streams for records open at each member
-// that never send anything, and one in the middle of an exchange.
+// that never send anything, and one in the middle of an exchange. It runs alone, because other attacks
+// at the same time take the processors of a slow machine, and that is not what delays this drain.
 func TestSilentStreamsDelayNoDrain(t *testing.T) {
-	t.Parallel()
 	const silent, drains = 100, 3
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Offer: largeOffer()})
 	c, w := startTurncoat(t, f), f.Workers[0]

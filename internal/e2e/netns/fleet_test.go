@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,8 @@ type fleet struct {
 	of   map[string]*host // by the id of the member
 	dir  string           // of the journals
 	sent atomic.Int64     // requests
+	// slots of each worker. The shares of all relays together are more, so that the sidecars must refuse.
+	slots int
 }
 
 type member = procs.Member
@@ -50,7 +53,7 @@ func startFleet(t *testing.T, relays, workers int) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{network: newNetwork(t), of: map[string]*host{}, dir: dir}
+	f := &fleet{network: newNetwork(t), of: map[string]*host{}, dir: dir, slots: relays + 1}
 	f.Fleet = procs.NewFleet(procs.FleetConfig{T: t, Cluster: "netns", Environment: "test", Binaries: binaries, Addr: func(id, use string) string {
 		if use == "admin" {
 			return "unix:" + filepath.Join(dir, id)
@@ -74,7 +77,7 @@ func startFleet(t *testing.T, relays, workers int) *fleet {
 		under := f.of[w.ID].enter()
 		procs.Start(t, procs.Config{Name: w.ID + "-backend", Binary: "backend", Dir: binaries, Under: under,
 			Args: []string{"-addr", "127.0.0.1:8080", "-name", w.ID, "-journal", f.journal(w)}})
-		f.Start(w, procs.Config{Under: under, Args: []string{"--service", echo + "=127.0.0.1:8080;check=tcp;interval=200ms"}})
+		f.Start(w, procs.Config{Under: under, Args: []string{"--service", fmt.Sprint(echo, "=127.0.0.1:8080;check=tcp;interval=200ms;slots=", f.slots)}})
 	}
 	f.becomesWhole(procs.Patience)
 	return f
@@ -166,7 +169,8 @@ type load struct {
 // result is one request: Client is the relay through which it went, Endpoint the worker that answered.
 type result struct {
 	history.Entry
-	err error
+	executed history.Entry // by the clock of the worker, if it answered
+	err      error
 }
 
 func (r result) took() time.Duration { return r.Until.Sub(r.At) }
@@ -223,10 +227,23 @@ func (f *fleet) one(client *http.Client, r *member, method string) (got result) 
 	defer func() { _ = resp.Body.Close() }() // read to its end
 	body, err := io.ReadAll(resp.Body)
 	got.Status, got.Echo, got.Endpoint = resp.StatusCode, resp.Header.Get("Seen-Request"), resp.Header.Get("Worker")
+	began, ended := micros(resp, "Began-At"), micros(resp, "Completed-At")
+	if !began.IsZero() && !ended.IsZero() {
+		got.executed = history.Entry{Kind: history.Executed, ID: got.ID, Endpoint: got.Endpoint, At: began, Until: ended}
+	}
 	if err != nil || got.Status != http.StatusOK {
 		got.err = fmt.Errorf("%d %.500s %w", got.Status, body, err)
 	}
 	return got
+}
+
+// micros is the time in a field of an answer, zero without it.
+func micros(resp *http.Response, field string) time.Time {
+	n, err := strconv.ParseInt(resp.Header.Get(field), 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
 }
 
 // more waits until n further requests have finished.
@@ -293,18 +310,33 @@ func (f *fleet) wellServed(t *testing.T, results []result, outages ...history.En
 }
 
 // judge judges requests by the journals of the services: a POST is executed at most once, what was
-// answered was executed, each answer is that to its request, and none comes from a worker that is out.
+// answered was executed, each answer is that to its request, none comes from a worker that is out, and no
+// worker executes more at a time than it has slots, as far as answers tell when.
 func (f *fleet) judge(t *testing.T, results []result, outages ...history.Entry) {
 	t.Helper()
 	h := &history.History{}
 	h.Add(outages...)
+	timed := map[history.Entry]bool{} // executions whose times are known
+	for _, r := range results {
+		if e := r.executed; e.Kind != "" {
+			h.Add(e)
+			timed[history.Entry{ID: e.ID, Endpoint: e.Endpoint}] = true
+		}
+	}
 	for _, w := range f.Workers {
+		h.Add(history.Entry{Kind: history.Slots, Endpoint: w.ID, Count: f.slots})
 		journal, err := os.ReadFile(f.journal(w))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(journal)) {
-			h.Add(history.Entry{Kind: history.Executed, ID: strings.TrimSuffix(line, "\n"), Endpoint: w.ID})
+			e := history.Entry{ID: strings.TrimSuffix(line, "\n"), Endpoint: w.ID}
+			if timed[e] {
+				delete(timed, e) // once: a second execution counts
+				continue
+			}
+			e.Kind = history.Executed
+			h.Add(e)
 		}
 	}
 	for _, r := range results {

@@ -35,7 +35,7 @@ const patience = 30 * time.Second
 var ways []*way
 
 // judged are the services whose failures a test counts.
-var judged = []string{"odd", "brief", "h2c", "sockets", "limit1", "limit2", "limit10", "limit100"}
+var judged = []string{"odd", "brief", "h2c", "sockets", "limit1", "limit2", "limit10", "limit100", "unsent"}
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -116,6 +116,7 @@ func start() (stop func() error, err error) {
 		for i, limit := range limits {
 			services = append(services, fmt.Sprintf("limit%d=%s;protocol=h2c", limit, service.limited[i].ln.Addr()))
 		}
+		services = append(services, fmt.Sprintf("unsent=%s;protocol=h2c;retry=connect", service.limited[len(limits)-1].ln.Addr()))
 		if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) { s.Services = services }}); err != nil {
 			return stop, err
 		}

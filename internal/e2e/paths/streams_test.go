@@ -379,26 +379,28 @@ func (s *limited) counts() counts {
 func TestWhatAServiceRefusesUnprocessedIsSentToItOnceMore(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		s := w.service.limited[len(limits)-1]
-		for _, refusal := range []string{"refused", "away", "calm"} {
-			path := "/" + refusal + "/" + strings.ReplaceAll(w.name, " ", "-") + "/"
-			for _, kind := range kinds {
-				if failures := w.burst(t, "limit100", kind, 1, func(int) string { return path + kind }); len(failures) > 0 {
-					t.Errorf("%s, %s: %s", refusal, kind, failures)
+		for _, service := range []string{"limit100", "unsent"} { // with retry=connect, too
+			for _, refusal := range []string{"refused", "away", "calm"} {
+				path := "/" + refusal + "/" + service + "-" + strings.ReplaceAll(w.name, " ", "-") + "/"
+				for _, kind := range kinds {
+					if failures := w.burst(t, service, kind, 1, func(int) string { return path + kind }); len(failures) > 0 {
+						t.Errorf("%s, %s, %s: %s", service, refusal, kind, failures)
+					}
 				}
-			}
-			// A call that is refused while its client still sends.
-			f := w.frames(t)
-			f.service = "limit100"
-			f.request(t, 1, false, "POST", path, "content-type", "application/grpc", "te", "trailers")
-			_ = f.WriteData(1, false, []byte("\x00\x00\x00\x00\x05he"))
-			procs.Await(t, "the refusal", func() bool {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.seen[path]
-			})
-			_ = f.WriteData(1, true, []byte("llo"))
-			if _, status, reset := f.answer(t, 1, "grpc-status"); status != "0" || reset {
-				t.Errorf("%s, a call that has not ended: status %s, reset %v", refusal, status, reset)
+				// A call that is refused while its client still sends.
+				f := w.frames(t)
+				f.service = service
+				f.request(t, 1, false, "POST", path, "content-type", "application/grpc", "te", "trailers")
+				_ = f.WriteData(1, false, []byte("\x00\x00\x00\x00\x05he"))
+				procs.Await(t, "the refusal", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.seen[path]
+				})
+				_ = f.WriteData(1, true, []byte("llo"))
+				if _, status, reset := f.answer(t, 1, "grpc-status"); status != "0" || reset {
+					t.Errorf("%s, %s, a call that has not ended: status %s, reset %v", service, refusal, status, reset)
+				}
 			}
 		}
 	})

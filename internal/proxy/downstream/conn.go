@@ -1,11 +1,9 @@
 package downstream
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -71,6 +69,7 @@ type conn struct {
 	deadlined  atomic.Bool // the handler has set a deadline, perhaps by another goroutine
 	hijacked   bool
 	first      bool // no request was read yet
+	resting    bool // waits for a request in a goroutine that has served none
 
 	current   *requestContext // of the request in flight, for the watch; currentMu guards it
 	currentMu sync.Mutex
@@ -172,9 +171,13 @@ func (c *conn) enter(from, to phase) bool {
 	return c.phase.CompareAndSwap(from, to)
 }
 
-// serve answers requests until the connection ends.
+// serve answers requests until the connection ends, or until it has waited long for the next one.
 func (c *conn) serve() {
 	defer func() {
+		if c.resting && c.phase.CompareAndSwap(phaseIdle, phaseResting) {
+			go c.serve()
+			return
+		}
 		c.ahead.stop(c)
 		c.cancelRequest()
 		c.dropBuffer()
@@ -187,7 +190,7 @@ func (c *conn) serve() {
 			c.server.cfg.ConnState(c.nc, http.StateClosed)
 		}
 	}()
-	if !c.prepare() {
+	if !c.resting && !c.prepare() {
 		return
 	}
 	if selectsHTTP2(c.tls) {
@@ -255,8 +258,11 @@ func lingerRefused(nc net.Conn) {
 // 0 if the connection has ended.
 func (c *conn) readHead() (int, *fault) {
 	from := phaseIdle
-	if c.first {
+	switch {
+	case c.first:
 		from = phaseNew
+	case c.resting:
+		from = phaseResting
 	}
 	empty := 0
 	for { // a connection on which only empty lines arrive is idle
@@ -267,9 +273,11 @@ func (c *conn) readHead() (int, *fault) {
 			break
 		}
 	}
-	if !c.enter(from, phaseHead) {
+	// Bytes may have arrived when the watch has just ended the wait.
+	if !c.enter(from, phaseHead) && (!c.waitEnded() || !c.enter(from, phaseHead)) {
 		return 0, nil
 	}
+	c.resting = false
 	c.server.cfg.ConnState(c.nc, http.StateActive)
 	c.begin()
 	for next := 0; ; {
@@ -329,6 +337,9 @@ func (c *conn) await() bool {
 		c.dropBuffer()
 		n, err := c.socket.Read(c.take, c.drop)
 		c.to = n
+		if err != nil && c.waitEnded() {
+			c.resting = true
+		}
 		return err == nil
 	}
 	c.takeBuffer()
@@ -470,29 +481,4 @@ func (c *conn) checkClient() {
 			c.ahead.start(c)
 		}
 	}
-}
-
-var errTaken = errors.New("downstream: the connection was taken over")
-
-// hijack gives the connection to the handler, with what was read of it.
-func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if c.hijacked {
-		return nil, nil, errTaken
-	}
-	c.ahead.stop(c)
-	if c.phase.Swap(phaseClosing) == phaseClosing {
-		return nil, nil, net.ErrClosed
-	}
-	c.hijacked = true
-	c.server.remove(c)
-	if c.deadlined.Load() {
-		_ = c.nc.SetDeadline(time.Time{})
-	}
-	left := bytes.Clone(c.in[c.from:c.to])
-	c.dropBuffer()
-	c.res.abandon()
-	reader := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(left), c.nc), max(len(left), 16))
-	_, _ = reader.Peek(len(left))
-	c.server.cfg.ConnState(c.nc, http.StateHijacked)
-	return c.nc, bufio.NewReadWriter(reader, bufio.NewWriterSize(c.nc, 1<<10)), nil
 }

@@ -6,8 +6,8 @@
 // http1 for chunked bodies. Unlike net/http, it skips up to four empty lines in front of a request
 // (RFC 9112 §2.2), serves a later version of HTTP/1 as HTTP/1.1 (RFC 9110 §2.5), and refuses a
 // host that no name or address has. An idle HTTP/1.1 connection over TCP, and one whose
-// request was read, holds no buffer for reading. A request costs one read and one write of the
-// connection.
+// request was read, holds no buffer for reading. After five seconds without a request it rests: a fresh
+// goroutine waits, with half of the stack. A request costs one read and one write of the connection.
 //
 //	Accept ──► conn.serve ──► prologue, TLS ──► head ──► parse ──► Handler ──► finish ──┐
 //	              │                              ▲                                      │
@@ -16,7 +16,8 @@
 //	              │       └──► http2.Conn ──► conn.serveStream, one goroutine for each request
 //	              └── Hijack ──► the handler (a tunnel)
 //
-//	watch, every 20 ms: heads and idle connections that are too late, clients that went away
+//	watch, every 20 ms: heads and idle connections that are too late, those that come to rest,
+//	                    clients that went away
 //
 // A connection has one goroutine. It waits for bytes without a buffer, reads the head,
 // parses it in one string, and calls the handler. The strings of the head that the same memory

@@ -36,6 +36,13 @@ func serveOn(t testing.TB, cfg downstream.Config, l net.Listener) (string, *down
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := downstream.New(cfg)
+	serve(t, s, l)
+	return l.Addr().String(), s
+}
+
+// serve serves until the test ends.
+func serve(t testing.TB, s *downstream.Server, l net.Listener) {
+	t.Helper()
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -49,7 +56,6 @@ func serveOn(t testing.TB, cfg downstream.Config, l net.Listener) (string, *down
 			t.Error(err)
 		}
 	})
-	return l.Addr().String(), s
 }
 
 // describe answers with what the handler was given.

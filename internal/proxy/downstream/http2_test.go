@@ -202,6 +202,11 @@ func TestAnAnswerOverHTTP2HasTheHeadThatItsBodyNeeds(t *testing.T) {
 				t.Error(err)
 			}
 			_, _ = io.WriteString(w, "ok")
+		case "/zero":
+			h.Set("Content-Length", "0")
+			if _, err := io.WriteString(w, "x"); err != http.ErrContentLength {
+				t.Error(err)
+			}
 		}
 	})})
 	c := streamsTo(t, addr)
@@ -218,6 +223,7 @@ func TestAnAnswerOverHTTP2HasTheHeadThatItsBodyNeeds(t *testing.T) {
 		{"GET", "/204", 204, "", ""},
 		{"GET", "/nothing", 200, "0", ""},
 		{"GET", "/long", 200, "2", "ok"},
+		{"GET", "/zero", 200, "0", ""},
 		{"GET", "/hints", 103, "", ""},
 	} {
 		head, body, err := exchange(t, c, request(row.method, row.path))
@@ -572,11 +578,12 @@ func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
 // The states show a relay which connections may be replaced.
 func TestAConnectionOfHTTP2IsActiveWhileItHasStreams(t *testing.T) {
 	states := make(chan http.ConnState, 100)
-	release := make(chan struct{})
+	began, release := make(chan struct{}), make(chan struct{})
 	addr, _ := start(t, downstream.Config{
 		ConnState: func(_ net.Conn, s http.ConnState) { states <- s },
-		Handler:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }),
+		Handler:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { began <- struct{}{}; <-release }),
 	})
+	active := 0
 	until := func(want http.ConnState) {
 		t.Helper()
 		late := time.After(patience)
@@ -586,6 +593,9 @@ func TestAConnectionOfHTTP2IsActiveWhileItHasStreams(t *testing.T) {
 				if got == want {
 					return
 				}
+				if got == http.StateActive {
+					active++
+				}
 			case <-late:
 				t.Fatalf("the connection never becomes %v", want)
 			}
@@ -593,14 +603,22 @@ func TestAConnectionOfHTTP2IsActiveWhileItHasStreams(t *testing.T) {
 	}
 	c := streamsTo(t, addr)
 	until(http.StateIdle)
-	var done sync.WaitGroup
-	for range 3 {
-		done.Go(func() { _, _, _ = exchange(t, c, request("GET", "/")) })
+	for _, streams := range []int{1, 3} {
+		var done sync.WaitGroup
+		for range streams {
+			done.Go(func() { _, _, _ = exchange(t, c, request("GET", "/")) })
+			<-began
+		}
+		until(http.StateActive)
+		for range streams {
+			release <- struct{}{}
+		}
+		done.Wait()
+		active = 0
+		if until(http.StateIdle); active > 0 {
+			t.Errorf("of %d streams the connection becomes active %d times more", streams, active)
+		}
 	}
-	until(http.StateActive)
-	close(release)
-	done.Wait()
-	until(http.StateIdle)
 }
 
 func TestAWebSocketOverHTTP2ReachesTheHandlerAsAnUpgrade(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
@@ -17,26 +18,36 @@ import (
 // would have memory of its own.
 func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {
 	const conns = 1000
-	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = plainText
 		_, _ = w.Write(short)
+	}
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(answer)})
+	resting, resters := startResting(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		growStack() // 6,000 bytes without the rest
+		answer(w, r)
 	})})
 	for _, c := range []struct {
-		name, request string
-		bound         int // bytes
+		name, addr, request string
+		bound               int // bytes
 	}{
-		{"HTTP/1.1", "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: test\r\n\r\n", 6 << 10},
+		{"HTTP/1.1", addr, "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: test\r\n\r\n", 6 << 10},
+		{"HTTP/1.1, at rest", resting, "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: test\r\n\r\n", 4500},
 		// Header tables of both directions and the states of flow control take more.
-		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + // SETTINGS, and a request on stream 1
+		{"HTTP/2", addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + // SETTINGS, and a request on stream 1
 			"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01x", 14 << 10},
 	} {
+		asked := 0
 		idle := func(n int) (bytes int) {
 			goroutines := runtime.NumGoroutine()
 			for range n {
-				askOverSocket(t, addr, c.request)
+				askOverSocket(t, c.addr, c.request)
 			}
 			for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines+n+10 && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond) // until the goroutines that served the requests have ended
+			}
+			if asked += n; c.addr == resting {
+				procs.Await(t, "the connections rest", func() bool { return resters.Resting() == asked })
 			}
 			return inUse()
 		}
@@ -47,6 +58,14 @@ func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {
 			t.Errorf("%s: an idle connection takes %d bytes, want at most %d", c.name, each, c.bound)
 		}
 	}
+}
+
+// growStack takes as much of the stack as the handler of a relay.
+//
+//go:noinline
+func growStack() {
+	var frame [3 << 10]byte
+	runtime.KeepAlive(&frame)
 }
 
 // askOverSocket sends a request and reads the answer over a socket without the memory of package net.

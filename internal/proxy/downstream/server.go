@@ -70,6 +70,8 @@ type Server struct {
 	clock atomic.Int64 // the time since epoch at the last check, which is exact enough for limits
 	quits atomic.Bool  // answers end their connections
 
+	restAfter time.Duration
+
 	mu        sync.Mutex // guards the fields below
 	listeners map[net.Listener]struct{}
 	conns     []*conn // each knows its place
@@ -94,7 +96,7 @@ func New(cfg Config) *Server {
 	if cfg.ConnState == nil {
 		cfg.ConnState = func(net.Conn, http.ConnState) {}
 	}
-	s := &Server{cfg: cfg, epoch: time.Now(), listeners: map[net.Listener]struct{}{}}
+	s := &Server{cfg: cfg, epoch: time.Now(), restAfter: restAfter, listeners: map[net.Listener]struct{}{}}
 	return s
 }
 

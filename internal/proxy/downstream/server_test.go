@@ -519,12 +519,14 @@ func TestConnectionsThatAreTooLateAreClosed(t *testing.T) {
 		say        string
 		after      time.Duration
 		incomplete int64
+		pause      time.Duration // since there was a connection
 	}{
-		"nothing arrives":      {"", 10 * time.Second, 0},
-		"half a head":          {"GET / HTTP/1.1\r\n", 10 * time.Second, 1},
-		"a head in small bits": {"trickle", 10 * time.Second, 1},
-		"no second request":    {get, 2 * time.Minute, 0},
-		"an empty line, too":   {get + "\r\n", 2 * time.Minute, 0},
+		"nothing arrives":      {"", 10 * time.Second, 0, 0},
+		"nothing after a day":  {"", 10 * time.Second, 0, 24 * time.Hour},
+		"half a head":          {"GET / HTTP/1.1\r\n", 10 * time.Second, 1, 0},
+		"a head in small bits": {"trickle", 10 * time.Second, 1, 0},
+		"no second request":    {get, 2 * time.Minute, 0, 0},
+		"an empty line, too":   {get + "\r\n", 2 * time.Minute, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -538,6 +540,12 @@ func TestConnectionsThatAreTooLateAreClosed(t *testing.T) {
 				served := make(chan error, 1)
 				go func() { served <- s.Serve(l) }()
 				ours, theirs := net.Pipe()
+				if c.pause > 0 {
+					l <- theirs
+					_ = ours.Close()
+					time.Sleep(c.pause)
+					ours, theirs = net.Pipe()
+				}
 				l <- theirs
 				began := time.Now()
 				var saying sync.WaitGroup

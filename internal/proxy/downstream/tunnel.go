@@ -2,15 +2,43 @@ package downstream
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
+
+var errTaken = errors.New("downstream: the connection was taken over")
+
+// hijack gives the connection to the handler, with what was read of it.
+func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if c.hijacked {
+		return nil, nil, errTaken
+	}
+	c.ahead.stop(c)
+	if c.phase.Swap(phaseClosing) == phaseClosing {
+		return nil, nil, net.ErrClosed
+	}
+	c.hijacked = true
+	c.server.remove(c)
+	if c.deadlined.Load() {
+		_ = c.nc.SetDeadline(time.Time{})
+	}
+	left := bytes.Clone(c.in[c.from:c.to])
+	c.dropBuffer()
+	c.res.abandon()
+	reader := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(left), c.nc), max(len(left), 16))
+	_, _ = reader.Peek(len(left))
+	c.server.cfg.ConnState(c.nc, http.StateHijacked)
+	return c.nc, bufio.NewReadWriter(reader, bufio.NewWriterSize(c.nc, 1<<10)), nil
+}
 
 // tunnel is the stream of an extended CONNECT (RFC 8441) as the connection that a handler
 // takes over. It ends with the handler.

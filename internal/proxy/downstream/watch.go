@@ -10,12 +10,19 @@ import (
 // noticed after one to two ticks.
 const watchTick = 20 * time.Millisecond
 
+// restAfter is how long a connection waits for a request before a fresh goroutine waits in place of
+// its own, whose stack has grown with the requests and takes twice the memory. A connection pays for
+// that at most as often.
+const restAfter = 5 * time.Second
+
 // phase is what a connection does.
 type phase = int32
 
 const (
 	phaseNew     phase = iota // waits for its first byte
 	phaseIdle                 // waits for the next request
+	phaseLeaving              // its goroutine ends the wait, for one with a small stack
+	phaseResting              // waits for the next request in that goroutine
 	phaseHead                 // a part of a head has arrived
 	phaseServing              // the handler runs
 	phaseSending              // the rest of the answer is sent
@@ -61,8 +68,11 @@ func (c *conn) check(now int64) bool {
 	switch current {
 	case phaseNew, phaseHead:
 		limit = c.server.cfg.HeadTimeout
-	case phaseIdle:
+	case phaseIdle, phaseResting:
 		limit = c.server.cfg.IdleTimeout
+		if current == phaseIdle && now-c.since.Load() > int64(c.server.restAfter) {
+			c.endWait()
+		}
 	case phaseSending:
 		limit = c.server.cfg.SendTimeout
 	case phaseServing:
@@ -79,6 +89,30 @@ func (c *conn) check(now int64) bool {
 	return false
 }
 
+// endWait makes the goroutine of an idle connection end its wait, for a fresh one.
+func (c *conn) endWait() {
+	if c.tcp == nil || !c.socket.Usable() {
+		return
+	}
+	c.currentMu.Lock() // the goroutine removes the deadline afterwards
+	defer c.currentMu.Unlock()
+	if c.phase.CompareAndSwap(phaseIdle, phaseLeaving) {
+		_ = c.tcp.SetReadDeadline(longAgo) // a closed connection ends the wait, too
+	}
+}
+
+// waitEnded reports whether endWait has ended the wait. The connection is idle then, as before.
+func (c *conn) waitEnded() bool {
+	c.currentMu.Lock()
+	defer c.currentMu.Unlock()
+	if c.phase.Load() != phaseLeaving {
+		return false
+	}
+	_ = c.tcp.SetReadDeadline(time.Time{})
+	c.phase.Store(phaseIdle) // only its goroutine ends this phase
+	return true
+}
+
 // closeIdle closes the connections that wait for a request, lets the streams of those over
 // HTTP/2 end, and returns how many connections there are. A new connection gets the time in
 // which net/http expects its first request.
@@ -93,7 +127,7 @@ func (s *Server) closeIdle() int {
 			c.h2.Shutdown()
 			continue
 		}
-		if current != phaseIdle && (current != phaseNew || now-c.since.Load() < firstRequest) {
+		if current != phaseIdle && current != phaseResting && (current != phaseNew || now-c.since.Load() < firstRequest) {
 			continue
 		}
 		// A request that has arrived is answered.

@@ -2,7 +2,6 @@ package http1
 
 import (
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
@@ -66,11 +65,15 @@ func validIPv6(s string) bool {
 
 // validPort reports whether s is the number of a port, or empty: then it is that of the scheme.
 func validPort(s string) bool {
+	if len(s) > len("65535") {
+		return false
+	}
+	n := 0
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
+		n = n*10 + int(s[i]-'0')
 	}
-	n, _ := strconv.Atoi(s)
-	return len(s) <= len("65535") && n <= 65535
+	return n <= 65535
 }

@@ -260,10 +260,10 @@ func (c *Conn) Run() error {
 	c.mu.Unlock()
 	<-c.flushed
 	c.mu.Lock()
-	lingers := c.lingers && !c.cut
+	lingers := c.lingers
 	c.mu.Unlock()
 	if lingers {
-		c.linger()
+		c.linger() // which ends at once after a write that failed, because the connection is closed
 	}
 	c.dropBuffer()
 	c.mu.Lock()

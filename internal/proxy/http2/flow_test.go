@@ -444,3 +444,20 @@ func TestABodyEndsWithoutAWindow(t *testing.T) {
 		}
 	})
 }
+
+// A side that does not know the windows sends less than there is room for, or more.
+func TestAConnectionBeginsWithTheSizesOfItsWindows(t *testing.T) {
+	cfg := small
+	cfg.Window, cfg.MaxWindow = 100_000, 300_000
+	bubble(t, clientOf(cfg), true, func(p *peer) {
+		frames := p.settle()
+		settings, _ := find(frames, frameSettings)
+		if want := appendSettings(nil, setting{settingInitialWindow, 100_000})[frameHead:]; !bytes.Contains(settings.payload, want) {
+			t.Errorf("the settings %x say nothing of the window of streams, %x", settings.payload, want)
+		}
+		more, ok := find(frames, frameWindowUpdate)
+		if !ok || more.stream != 0 || more.value() != 300_000-firstWindow {
+			t.Errorf("the window of the connection: %v", more)
+		}
+	})
+}

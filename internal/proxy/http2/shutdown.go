@@ -51,7 +51,7 @@ func (c *Conn) endIntake() {
 // endIfDone ends a connection that goes away when its streams have ended. The lock is held.
 func (c *Conn) endIfDone() {
 	switch {
-	case c.active > 0 || c.err != nil:
+	case c.active > 0:
 	case c.client && (c.goingAway || c.away != nil), c.goingAway && c.lastServed != maxStreamID:
 		c.fail(ErrClosed)
 	}

@@ -60,3 +60,25 @@ func TestTheDeadlinesOfATunnelEndItsReadsAndWritesUntilTheyAreRemoved(t *testing
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// The memory of a stream serves for other streams when the tunnel has ended.
+func TestADeadlineOfATunnelThatHasEndedEndsNothing(t *testing.T) {
+	withServer(t, func(p *peer, s *Stream) {
+		_ = s.Send(ok200, false)
+		far := NewTunnel(s)
+		_ = far.SetDeadline(time.Now().Add(time.Minute))
+		far.End()
+		time.Sleep(2 * time.Minute)
+		if n, err := s.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("a read after the deadline: %d, %v", n, err)
+		}
+		if n, err := s.Write([]byte("x"), true); n != 1 || err != nil {
+			t.Errorf("a write after the deadline: %d, %v", n, err)
+		}
+	}, func(p *peer) {
+		p.request(1, 0)
+		p.data(1, 1)
+		time.Sleep(3 * time.Minute)
+		p.settle()
+	})
+}

@@ -23,6 +23,7 @@ func (t *request) answerNoEndpoint(err error) {
 	switch {
 	case t.r.Context().Err() != nil: // the client left while the request waited for a connection to a relay
 		t.abandon(now)
+		return
 	case t.at.ranOut():
 		f.Text, f.Code = t.outOfTime(), wire.CodeTimeout
 	case t.at.exhausted() != "":
@@ -97,8 +98,7 @@ func (t *request) answer(f failure, now time.Duration) {
 	}
 	t.handler.cfg.Logger.Debug("request failed", "service", f.Service, "code", f.Code, "caller", t.caller(), "err", f.details(), "attempts", f.Attempts)
 	t.observer.end(ending{outcome: outcomeFailed, took: now - t.began, status: statusOf[f.Code], code: f.Code, spared: f.spared})
-	status, n := t.handler.writeFailure(t.w, t.r, f)
-	t.record.refused(&f, status, n)
+	t.writeFailure(f)
 }
 
 // answerEnded answers a request that this relay has ended before an answer began.
@@ -111,8 +111,8 @@ func (t *request) answerEnded(now time.Duration) {
 	t.answer(f, now)
 }
 
-// breakOff ends an answer that has broken off after its head. It returns if the client got a status
-// in trailers.
+// breakOff ends an answer that has broken off after its head, a call of gRPC with a status in
+// trailers.
 func (t *request) breakOff(result *upstream.Result, now time.Duration) {
 	fault, outcome := t.at.fault, outcomeAborted
 	if fault.Stopped() || fault.Client() && result.Silent != upstream.SilentNone { // no failure of the service
@@ -125,7 +125,7 @@ func (t *request) breakOff(result *upstream.Result, now time.Duration) {
 	// The status line is already sent: only a broken connection shows the client that the rest is
 	// missing.
 	fault.PassCancel(t.w)
-	panic(http.ErrAbortHandler)
+	t.aborted = true
 }
 
 // callEndTime is how long a client may take to read the rest of a call that this relay ends.
@@ -165,6 +165,5 @@ func (t *request) answerRelayed() {
 	if t.late(t.at.answered) {
 		f.Code, f.again = wire.CodeTimeout, nil
 	}
-	status, n := t.handler.writeFailure(t.w, t.r, f)
-	t.record.refused(&f, status, n)
+	t.writeFailure(f)
 }

@@ -9,17 +9,19 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/proxy/http1"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // Block refuses the requests of a caller to a service. One of the two may be anyOne. It ends no
 // request that has begun.
 type Block struct {
-	// Caller is the name in a client's certificate, its address, or what a trusted proxy names.
+	// Caller is the name in a client's certificate, its address, or what a trusted proxy names. An
+	// IPv6 address means its /64, by which clients count.
 	Caller  string `yaml:"caller"`
 	Service string `yaml:"service"`
 	// Until is when the block ends. Default: it stays.
 	Until time.Time `yaml:"until,omitempty"`
-	// Reason is for operators; clients do not see it.
+	// Reason is for operators; clients see it only where the relay exposes why it refuses.
 	Reason string `yaml:"reason,omitempty"`
 }
 
@@ -71,10 +73,10 @@ func (b Block) check() error {
 // checkCaller reports a text that is the name of no caller.
 func checkCaller(caller string) error {
 	switch {
-	case len(caller) > maxCaller || strings.TrimSpace(caller) != caller || !http1.ValidValue(caller):
-		return fmt.Errorf("caller %.80q is none: want the name in a certificate, an address, or what a trusted proxy names, at most %d bytes", caller, maxCaller)
-	case isNetwork(caller):
-		return fmt.Errorf("caller %q is a network: name addresses, or refuse a network in a firewall", caller)
+	case len(caller) > wire.MaxCaller || strings.TrimSpace(caller) != caller || !http1.ValidValue(caller):
+		return fmt.Errorf("caller %.80q is none: want the name in a certificate, an address, or what a trusted proxy names, at most %d bytes", caller, wire.MaxCaller)
+	case isNetwork(sameCaller(caller)):
+		return fmt.Errorf("caller %q is a network: name addresses, for IPv6 also their /64, or refuse a network in a firewall", caller)
 	}
 	return nil
 }
@@ -82,4 +84,21 @@ func checkCaller(caller string) error {
 func isNetwork(caller string) bool {
 	_, err := netip.ParsePrefix(caller)
 	return err == nil
+}
+
+// sameCaller returns the name by which requests of a caller count. It differs from text for an address
+// that can be written in several ways, and for IPv6, where a client is its /64.
+func sameCaller(text string) string {
+	address, _, _ := strings.Cut(text, "%")                       // the zone of a link is that of this host
+	if strings.Trim(address, "0123456789abcdefABCDEF:./") != "" { // most names: no error of a parser is made for them
+		return text
+	}
+	addr, err := netip.ParseAddr(address)
+	if network, notNetwork := netip.ParsePrefix(text); notNetwork == nil && network.Bits() == 64 && network.Addr().Is6() {
+		addr, err = network.Addr(), nil
+	}
+	if err != nil {
+		return text
+	}
+	return networkOf(addr.Unmap()).String()
 }

@@ -95,12 +95,15 @@ func (l *BlockList) Add(b Block, now time.Time) (BlockState, error) {
 	return held.state(), nil
 }
 
-// Remove removes a block that was added, and returns it.
-func (l *BlockList) Remove(caller, service string) (BlockState, error) {
+// Remove removes a block that was added and has not ended, and returns it.
+func (l *BlockList) Remove(caller, service string, now time.Time) (BlockState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := [2]string{caller, service}
+	at := Block{Caller: caller, Service: service}.at()
 	held := l.commands[at]
+	if held != nil && !held.holds(now) {
+		held = nil
+	}
 	switch {
 	case held == nil && l.file[at] != nil:
 		return BlockState{}, fmt.Errorf("%w: the file of this relay has the block of caller %.80q and service %.80q: take it out there, and reload", ErrNoBlock, caller, service)
@@ -152,10 +155,11 @@ func (l *BlockList) of() blocks {
 	return nil
 }
 
-func (b Block) at() [2]string { return [2]string{b.Caller, b.Service} }
+func (b Block) at() [2]string { return [2]string{sameCaller(b.Caller), b.Service} }
 
 // hold returns the block with the count of the one that it replaces.
 func (b Block) hold(origin BlockOrigin, before map[[2]string]*heldBlock) *heldBlock {
+	b.Caller = sameCaller(b.Caller) // operators see what is blocked
 	held := &heldBlock{Block: b, origin: origin, refused: new(atomic.Uint64)}
 	if one := before[b.at()]; one != nil {
 		held.refused = one.refused

@@ -81,12 +81,12 @@ func TestABlockEndsWithItsTimeAndThatOfTheFileBehindItStays(t *testing.T) {
 		if got := by.List(time.Now()); !slices.Equal(got, want) {
 			t.Errorf("in effect are %+v, want %+v", got, want)
 		}
-		if got, err := by.Remove("192.0.2.2", "*"); err != nil || got != want[0] {
+		if got, err := by.Remove("192.0.2.2", "*", time.Now()); err != nil || got != want[0] {
 			t.Errorf("removed is %+v, %v", got, err)
 		}
 		refused(false, false, true, false)
 		for _, at := range [][2]string{{"192.0.2.2", "*"}, {"192.0.2.3", "echo"}} {
-			_, err := by.Remove(at[0], at[1])
+			_, err := by.Remove(at[0], at[1], time.Now())
 			if !errors.Is(err, ErrNoBlock) || strings.Contains(err.Error(), "the file of this relay has") != (at[1] == "echo") {
 				t.Errorf("removing %v: %v", at, err)
 			}
@@ -126,7 +126,7 @@ func TestBlocksChangeWhileRequestsAreComparedWithThem(t *testing.T) {
 					by.setFile([]Block{{Caller: "192.0.2.1", Service: "echo"}})
 				}
 				by.List(time.Now())
-				_, _ = by.Remove("192.0.2.1", "*")
+				_, _ = by.Remove("192.0.2.1", "*", time.Now())
 			}
 		})
 	}
@@ -134,4 +134,50 @@ func TestBlocksChangeWhileRequestsAreComparedWithThem(t *testing.T) {
 	if !h.refusesAsBlocked("192.0.2.1") {
 		t.Error("the block of the file is lost")
 	}
+}
+
+func TestABlockOfAnIPv6AddressIsThatOfItsNetworkHoweverItIsWritten(t *testing.T) {
+	for _, caller := range []string{"2001:db8::7", "2001:DB8:0::7", "2001:db8::", "2001:db8::/64"} {
+		by := NewBlockList(prometheus.NewRegistry())
+		h := blocking(t, by)
+		added, err := by.Add(Block{Caller: caller, Service: "*"}, time.Now())
+		if err != nil || added.Caller != "2001:db8::" {
+			t.Errorf("%s is added as %q, %v", caller, added.Caller, err)
+		}
+		if !h.refusesAsBlocked("[2001:db8::7]") || !h.refusesAsBlocked("[2001:db8::8]") || h.refusesAsBlocked("[2001:db8:0:1::7]") {
+			t.Errorf("%s: other addresses than those of its network are refused", caller)
+		}
+		if _, err := by.Remove("2001:db8::9", "*", time.Now()); err != nil || h.refusesAsBlocked("[2001:db8::7]") {
+			t.Errorf("%s is not removed: %v", caller, err)
+		}
+		if h := blocking(t, NewBlockList(prometheus.NewRegistry()), Block{Caller: caller, Service: "echo"}); !h.refusesAsBlocked("[2001:db8::7]") {
+			t.Errorf("%s in the file blocks nothing", caller)
+		}
+	}
+	by := NewBlockList(prometheus.NewRegistry())
+	h := blocking(t, by)
+	if _, err := by.Add(Block{Caller: "::ffff:192.0.2.1", Service: "*"}, time.Now()); err != nil || !h.refusesAsBlocked("192.0.2.1") {
+		t.Errorf("an IPv4 address in the form of IPv6 blocks nothing: %v", err)
+	}
+	for _, network := range []string{"2001:db8::/48", "192.0.2.0/24"} {
+		if _, err := by.Add(Block{Caller: network, Service: "*"}, time.Now()); err == nil {
+			t.Errorf("%s is added", network)
+		}
+	}
+	if err := CheckBlocks([]Block{{Caller: "2001:db8::7", Service: "*"}, {Caller: "2001:db8::/64", Service: "*"}}); err == nil {
+		t.Error("one network is blocked twice, and it is not reported")
+	}
+}
+
+func TestABlockThatHasEndedIsNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		by := NewBlockList(prometheus.NewRegistry())
+		if _, err := by.Add(Block{Caller: "192.0.2.1", Service: "*", Until: time.Now().Add(time.Minute)}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := by.Remove("192.0.2.1", "*", time.Now()); !errors.Is(err, ErrNoBlock) {
+			t.Errorf("it is removed: %v", err)
+		}
+	})
 }

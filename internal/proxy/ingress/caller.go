@@ -9,9 +9,6 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// maxCaller is the length in bytes to which the name of a caller is cut.
-const maxCaller = 128
-
 // callerKey is the key of the caller's name in the context of a request.
 type callerKey struct{}
 
@@ -52,7 +49,7 @@ func callerOf(r *http.Request, from origin) string {
 	}
 	if from == fromClient {
 		if name := certifiedName(r); name != "" {
-			return name
+			return sameCaller(name)
 		}
 		if addr := clientAddr(r.RemoteAddr); addr.Is6() {
 			return addr.String()
@@ -64,10 +61,10 @@ func callerOf(r *http.Request, from origin) string {
 		return ""
 	}
 	last := values[len(values)-1]
-	if len(last) > maxCaller {
-		return strings.Clone(last[:maxCaller]) // so that the rest of the string can be freed
+	if len(last) > wire.MaxCaller {
+		return strings.Clone(last[:wire.MaxCaller]) // so that the rest of the string can be freed
 	}
-	return last
+	return sameCaller(last)
 }
 
 // guarded runs the request if its caller's circuit for the service allows the request; the observer

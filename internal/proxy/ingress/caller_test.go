@@ -127,8 +127,8 @@ func TestALongNameIsCut(t *testing.T) {
 		t.Errorf("a proxy that names no caller: %q", got)
 	}
 	tr.r.Header.Set(wire.CallerHeader, strings.Repeat("x", 1000))
-	if got := tr.caller(); len(got) != maxCaller {
-		t.Errorf("%d bytes, want %d", len(got), maxCaller)
+	if got := tr.caller(); len(got) != wire.MaxCaller {
+		t.Errorf("%d bytes, want %d", len(got), wire.MaxCaller)
 	}
 }
 
@@ -254,5 +254,24 @@ func TestASessionThatStaysOpenDoesNotKeepACircuitOpen(t *testing.T) {
 	}
 	for n := range 3 {
 		procs.Await(t, fmt.Sprintf("another session beside %d", n), opens)
+	}
+}
+
+// Blocks and limits name a caller in one form.
+func TestAnAddressIsOneCallerWhereverItIsNamed(t *testing.T) {
+	proxied, certified := httptest.NewRequest("GET", "/", nil), httptest.NewRequest("GET", "/", nil)
+	proxied.Header.Set(wire.CallerHeader, "2001:DB8::7")
+	certified = certified.WithContext(WithCaller(t.Context(), "2001:db8:0::7"))
+	for name, got := range map[string]string{
+		"by a proxy": callerOf(proxied, fromFront), "in a certificate": callerOf(certified, fromClient), "in a block": sameCaller("2001:db8::7"),
+	} {
+		if got != "2001:db8::" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for text, want := range map[string]string{"fe80::1%eth0": "fe80::", "batch.example.com": "batch.example.com", "abc%20": "abc%20", "*": "*", "": ""} {
+		if got := sameCaller(text); got != want {
+			t.Errorf("%q is the caller %q, want %q", text, got, want)
+		}
 	}
 }

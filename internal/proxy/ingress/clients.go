@@ -41,58 +41,74 @@ type Clients struct {
 
 // clientShard has a part of the clients.
 type clientShard struct {
-	mu       sync.Mutex
-	inFlight map[netip.Addr]int // never 0
-	peak     int                // of its length
-	_        [40]byte           // its neighbours are on other cache lines
+	mu      sync.Mutex
+	clients map[clientKey]*client
+	sweepAt int      // the length of clients at which those without a request in flight go
+	_       [40]byte // its neighbours are on other cache lines
 }
 
-// keptClients is the largest number of clients for which an empty map is kept: a map does not shrink.
-const keptClients = 256
+// clientKey is an address in the form that costs a map least.
+type clientKey [16]byte
+
+// client is a client that has requests in flight, or had some lately: the next one finds it there.
+type client struct {
+	shard    *clientShard
+	inFlight int // shard.mu guards it
+}
+
+// leastClients is the number of clients in a shard up to which none is removed.
+const leastClients = 64
 
 // NewClients returns the counters of a relay.
 func NewClients() *Clients { return &Clients{seed: maphash.MakeSeed()} }
 
 // Enter counts one more request of a client, unless limit of them are in flight; ShareOfFree is the
-// client's share of what is free of capacity. It returns the limit.
-func (c *Clients) Enter(client netip.Addr, limit, capacity int) (int, bool) {
+// client's share of what is free of capacity. It returns the limit, and the client for Leave, nil if the
+// request is not counted.
+func (c *Clients) Enter(addr netip.Addr, limit, capacity int) (*client, int) {
 	if limit == ShareOfFree {
 		limit = max((capacity-int(c.all.Load()))/freeShare, leastPerClient)
 	}
-	s := c.shard(client)
+	key := clientKey(addr.As16())
+	s := &c.shards[maphash.Bytes(c.seed, key[:])%clientShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.inFlight[client]
-	if n >= limit {
-		return limit, false
+	known := s.clients[key]
+	switch {
+	case known == nil && limit <= 0, known != nil && known.inFlight >= limit:
+		return nil, limit
+	case known == nil:
+		known = s.add(key)
 	}
-	if s.inFlight == nil {
-		s.inFlight = map[netip.Addr]int{}
-	}
-	s.inFlight[client] = n + 1
-	s.peak = max(s.peak, len(s.inFlight))
+	known.inFlight++
 	c.all.Add(1)
-	return limit, true
+	return known, limit
 }
 
 // Leave ends what Enter counted.
-func (c *Clients) Leave(client netip.Addr) {
+func (c *Clients) Leave(left *client) {
 	c.all.Add(-1)
-	s := c.shard(client)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.inFlight[client]; n > 1 {
-		s.inFlight[client] = n - 1
-		return
-	}
-	delete(s.inFlight, client)
-	if len(s.inFlight) == 0 && s.peak > keptClients {
-		s.inFlight, s.peak = nil, 0
-	}
+	left.shard.mu.Lock()
+	defer left.shard.mu.Unlock()
+	left.inFlight--
 }
 
-func (c *Clients) shard(client netip.Addr) *clientShard {
-	return &c.shards[maphash.Comparable(c.seed, client)%clientShards]
+// add adds a client. The lock is held. Those without a request in flight go when the number of clients
+// has doubled, into a new map, because a map does not shrink: so the memory depends on the requests in
+// flight, and not on how many addresses clients use.
+func (s *clientShard) add(key clientKey) *client {
+	if len(s.clients) >= s.sweepAt {
+		busy := map[clientKey]*client{}
+		for key, c := range s.clients {
+			if c.inFlight > 0 {
+				busy[key] = c
+			}
+		}
+		s.clients, s.sweepAt = busy, max(2*len(busy), leastClients)
+	}
+	added := &client{shard: s}
+	s.clients[key] = added
+	return added
 }
 
 // Len returns how many clients have a request in flight.
@@ -100,7 +116,11 @@ func (c *Clients) Len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		n += len(s.inFlight)
+		for _, known := range s.clients {
+			if known.inFlight > 0 {
+				n++
+			}
+		}
 		s.mu.Unlock()
 	}
 	return n
@@ -113,16 +133,16 @@ func (t *request) enterClient(service *routing.Service) bool {
 	if cfg.MaxInFlightPerClient == 0 {
 		return true
 	}
-	client := countedClient(t.r)
-	if !client.IsValid() { // no connection of a network
+	addr := countedClient(t.r)
+	if !addr.IsValid() { // no connection of a network
 		return true
 	}
-	limit, ok := cfg.Clients.Enter(client, cfg.MaxInFlightPerClient, cfg.MaxInFlight)
-	if !ok {
+	counted, limit := cfg.Clients.Enter(addr, cfg.MaxInFlightPerClient, cfg.MaxInFlight)
+	if counted == nil {
 		t.exceeds(service, wire.CodeClientLimit, fmt.Sprintf("this relay carries %d requests of this client, as many as it takes of one now", limit))
 		return false
 	}
-	t.client = client
+	t.client = counted
 	return true
 }
 
@@ -131,8 +151,9 @@ func (t *request) enterClient(service *routing.Service) bool {
 // X-Real-Ip. That is believed for this purpose only: a process on this host could use many addresses
 // of it anyway.
 func countedClient(r *http.Request) netip.Addr {
-	if !remoteAddr(r.RemoteAddr).IsLoopback() {
-		return clientAddr(r.RemoteAddr)
+	peer := remoteAddr(r.RemoteAddr)
+	if !peer.IsLoopback() {
+		return networkOf(peer)
 	}
 	for _, field := range [...]string{forwardedFor, "X-Real-Ip"} {
 		if values := r.Header[field]; len(values) > 0 {
@@ -142,5 +163,5 @@ func countedClient(r *http.Request) netip.Addr {
 			}
 		}
 	}
-	return clientAddr(r.RemoteAddr)
+	return networkOf(peer)
 }

@@ -18,7 +18,7 @@ func TestTheShareOfAClientIsAQuarterOfWhatIsFree(t *testing.T) {
 	client := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}) }
 	fill := func(n int) (taken int) {
 		for {
-			if _, ok := c.Enter(client(n), ShareOfFree, 10_000); !ok {
+			if counted, _ := c.Enter(client(n), ShareOfFree, 10_000); counted == nil {
 				return taken
 			}
 			taken++
@@ -35,8 +35,8 @@ func TestTheShareOfAClientIsAQuarterOfWhatIsFree(t *testing.T) {
 			t.Errorf("client %d gets %d requests although each may have %d", 10+n, got, leastPerClient)
 		}
 	}
-	if limit, ok := c.Enter(client(9), ShareOfFree, 10_000); !ok || limit != leastPerClient {
-		t.Errorf("when nothing is free a client gets %d, %t", limit, ok)
+	if counted, limit := c.Enter(client(9), ShareOfFree, 10_000); counted == nil || limit != leastPerClient {
+		t.Errorf("when nothing is free a client gets %d, %v", limit, counted)
 	}
 }
 
@@ -117,14 +117,50 @@ func TestTheClientsOfAProxyOnThisHostAreDistinguished(t *testing.T) {
 	}
 }
 
+// An attacker has as many addresses as it wants.
+func TestClientsThatHaveLeftTakeNoMemory(t *testing.T) {
+	c := NewClients()
+	addr := func(n int) netip.Addr {
+		return netip.AddrFrom16([16]byte{0x20, 1, byte(n >> 16), byte(n >> 8), byte(n)})
+	}
+	remembered := func() (n int) {
+		for i := range c.shards {
+			n += len(c.shards[i].clients)
+		}
+		return n
+	}
+	stays, _ := c.Enter(addr(0), 10, 0)
+	var many []*client
+	for n := range 20_000 {
+		counted, _ := c.Enter(addr(1+n), 10, 0)
+		many = append(many, counted)
+	}
+	if n := c.Len(); n != 20_001 {
+		t.Errorf("%d clients have a request in flight, want 20001", n)
+	}
+	for _, counted := range many {
+		c.Leave(counted)
+	}
+	for n := range 100_000 {
+		counted, _ := c.Enter(addr(50_000+n), 10, 0)
+		c.Leave(counted)
+	}
+	if n := remembered(); n > clientShards*leastClients {
+		t.Errorf("%d clients are remembered, at most %d expected", n, clientShards*leastClients)
+	}
+	if again, _ := c.Enter(addr(0), 10, 0); again != stays || again.inFlight != 2 || c.Len() != 1 {
+		t.Errorf("the client whose request is in flight was not remembered: %v, %d", again, c.Len())
+	}
+}
+
 func TestCountingAClientAllocatesNothing(t *testing.T) {
 	c := NewClients()
 	client := netip.MustParseAddr("192.0.2.1")
-	c.Enter(client, ShareOfFree, 100)
-	c.Leave(client)
+	counted, _ := c.Enter(client, ShareOfFree, 100)
+	c.Leave(counted)
 	if n := testing.AllocsPerRun(1000, func() {
-		c.Enter(client, ShareOfFree, 100)
-		c.Leave(client)
+		counted, _ := c.Enter(client, ShareOfFree, 100)
+		c.Leave(counted)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -233,7 +233,10 @@ func (c *serviceCookie) validate(text string, now time.Time, life time.Duration)
 		// key.
 		renew = !current
 	}
-	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(max(life, cookieLife)+cookieSkew) {
+	// The bound is that of all relays and not this relay's own lifetime: a relay that was reloaded
+	// later, or this one before its reload, may have signed the cookie with another one. Only a
+	// relay whose clock is wrong signs one that is good for longer.
+	if at := uint64(now.Unix()); t.expires <= at || t.expires > at+seconds(maxCookieLife+cookieSkew) {
 		return t, false, cookieExpired
 	} else if t.expires-at < seconds(life/2) || t.expires-at > seconds(life+cookieSkew) {
 		renew = true

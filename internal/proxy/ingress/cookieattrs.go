@@ -56,6 +56,8 @@ func (a *CookieAttributes) Set(key, value string) (ok bool, err error) {
 			return refuse(err.Error())
 		case strings.Contains(domain, ":") || !strings.Contains(domain, ".") || isIPv4(domain):
 			return refuse("want a domain with a dot, such as example.com: browsers refuse others")
+		case (&http.Cookie{Name: "sid", Domain: domain}).Valid() != nil: // net/http would leave it out of each cookie
+			return refuse("want labels of 1 to 63 letters, digits and '-', which is not at the ends of a label, such as my-shop.example.com: browsers refuse others")
 		}
 		a.Domain = domain
 	case KeyCookiePath:
@@ -128,11 +130,41 @@ func (a CookieAttributes) Get(key string) string {
 	return ""
 }
 
-// cookie returns the text of the cookie of a service with this value.
+// OnlyOfItsHost reports whether browsers discard a cookie of this name that has a domain or another
+// path than "/" (RFC 6265bis §4.1.3.2).
+func OnlyOfItsHost(name string) bool { return hasPrefix(name, "__Host-") }
+
+func hasPrefix(name, prefix string) bool {
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
+}
+
+// CheckCookie reports an attribute with which browsers discard a cookie of this name. Those of all
+// services count for each.
+func (p *Policies) CheckCookie(service, name string) error {
+	switch a := p.attributes(service); {
+	case !OnlyOfItsHost(name):
+		return nil
+	case a.Domain != "":
+		return fmt.Errorf("browsers discard a cookie with the prefix __Host- that has a domain, and %s is %s: write a name without the prefix, or the service without %[1]s", KeyCookieDomain, a.Domain)
+	case a.Path != "/":
+		return fmt.Errorf("browsers discard a cookie with the prefix __Host- and another path than /, and %s is %.80s: write a name without the prefix, or %[1]s=/", KeyCookiePath, a.Path)
+	}
+	return nil
+}
+
+// cookie returns the text of the cookie of a service with this value. What the prefix of its name
+// promises has precedence (RFC 6265bis §4.1.3), because workers can advertise the name: browsers
+// would discard the cookie, and the session would be lost.
 func (a *CookieAttributes) cookie(name, value string, secure bool) string {
 	cookie := http.Cookie{
 		Name: name, Value: value, Domain: a.Domain, Path: a.Path, MaxAge: int(a.Lifetime / time.Second),
 		HttpOnly: true, SameSite: a.SameSite, Secure: secure || a.SameSite == http.SameSiteNoneMode,
+	}
+	if OnlyOfItsHost(name) {
+		cookie.Domain, cookie.Path, cookie.Secure = "", "/", true
+	}
+	if hasPrefix(name, "__Secure-") || hasPrefix(name, "__Http-") {
+		cookie.Secure = true
 	}
 	return cookie.String()
 }

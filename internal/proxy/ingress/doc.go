@@ -9,7 +9,7 @@
 // that more requests of a service are in flight than this relay carries, or that more wait
 // for their answers than its endpoints complete in time, which package overload decides.
 //
-//	client ──► Handler ── service? ── room? ── pick ──► carry ──► worker      (affine)
+//	client ──► Handler ── service? ── room? ── pick ──► begin ──► worker      (affine)
 //	                                            ▲         └─────► other relay (forwarding)
 //	                                            └── failed, nothing sent: another one
 //
@@ -29,6 +29,9 @@
 // The fields with which a client describes its origin are replaced or dropped. Those of
 // trusted proxies are kept, and between relays the first relay has decided. The first
 // relay also decides whether an answer shows the client where its request went.
+//
+// The attempts end with the head of an answer. What follows has two ends: ServeHTTP delivers the body
+// to its client, and a program that has called Begin reads it, in its own goroutine.
 //
 // A failed attempt keeps the upstream.Fault that it ended with, from which follow the blame, the
 // next attempt and the answer. One observer of the request passes the begin of each attempt, the

@@ -1,12 +1,10 @@
 package ingress
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
@@ -41,10 +39,15 @@ func networkOf(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// remoteAddr returns the address of a connection's other end, not valid if there is none.
+// remoteAddr returns the address of a connection's other end, not valid if there is none. It does not
+// read the port, which has no use here and would cost each request as much as the address.
 func remoteAddr(remote string) netip.Addr {
-	peer, _ := netip.ParseAddrPort(remote)
-	return peer.Addr().Unmap().WithZone("")
+	host := remote[:max(strings.LastIndexByte(remote, ':'), 0)]
+	if strings.HasPrefix(host, "[") {
+		host = strings.TrimSuffix(host[1:], "]")
+	}
+	peer, _ := netip.ParseAddr(host)
+	return peer.Unmap().WithZone("")
 }
 
 // originOf returns the kind of sender of a request.
@@ -140,13 +143,24 @@ var origins = [...]string{
 	"fastly-client-ip", "fly-client-ip", "x-original-forwarded-for", "x-envoy-external-address", "x-originating-ip", "x-remote-ip", "x-remote-addr",
 }
 
+// originsOfLength has the origins by their length, so that most fields of a request are compared with none.
+var originsOfLength = func() (t [32][]string) {
+	for _, origin := range origins {
+		t[len(origin)] = append(t[len(origin)], origin)
+	}
+	return t
+}()
+
 // saysOrigin reports whether a field describes where a request comes from.
 func saysOrigin(name string) bool {
 	if wire.Begins(name, "x-forwarded") {
 		return true
 	}
-	for _, origin := range origins {
-		if len(name) == len(origin) && wire.Begins(name, origin) {
+	if len(name) >= len(originsOfLength) {
+		return false
+	}
+	for _, origin := range originsOfLength[len(name)] {
+		if wire.Begins(name, origin) {
 			return true
 		}
 	}
@@ -160,40 +174,4 @@ func addrOnly(addr string) string {
 		return addr
 	}
 	return host
-}
-
-// Local is the mark of a request that a program in this process makes. Its service is in the
-// mark, and a refusal is a value in place of an answer.
-type Local struct {
-	// Service is the name of the service.
-	Service string
-	// Refused is why this relay itself ended the request; empty if an endpoint answered.
-	Refused wire.Code
-	// Text has the details. RetryAfter is when the request may be tried again, 0 if that is not
-	// known.
-	Text       string
-	RetryAfter time.Duration
-	// Attempts are those that failed.
-	Attempts []Attempt
-}
-
-type localKey struct{}
-
-// WithLocal marks a request for a handler whose Config.Local is set.
-func WithLocal(ctx context.Context, l *Local) context.Context {
-	return context.WithValue(ctx, localKey{}, l)
-}
-
-// localOf returns the mark of a request, nil if it has none.
-func (h *Handler) localOf(r *http.Request) *Local {
-	if !h.cfg.Local {
-		return nil // costs other requests nothing
-	}
-	l, _ := r.Context().Value(localKey{}).(*Local)
-	return l
-}
-
-// refuse records a refusal.
-func (l *Local) refuse(f failure) {
-	l.Refused, l.Text, l.RetryAfter, l.Attempts = f.Code, f.details(), f.retryAfter, f.Attempts
 }

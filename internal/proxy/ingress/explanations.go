@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/routing"
+	"github.com/ringway/ringway/selection"
 )
 
 // maxExplained bounds the candidates that are remembered of one decision: a strategy may
@@ -130,4 +133,72 @@ func bounded(d *routing.Decision) *routing.Decision {
 		}
 	}
 	return &own
+}
+
+// logging reports whether decisions are logged. Otherwise their text is not built.
+func (t *request) logging() bool {
+	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
+}
+
+// chooseWorkerExplained is chooseWorker with an explanation for the log or the span.
+func (t *request) chooseWorkerExplained(now time.Duration) (destination, error) {
+	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
+	t.explain(&decision)
+	if err != nil {
+		return destination{}, err
+	}
+	return t.chosenWorker(pick), nil
+}
+
+// explainSession records for the log or the span that the request's cookie named the
+// worker.
+func (t *request) explainSession(pick selection.Pick[*routing.Target]) {
+	if !t.logging() && !t.observer.explaining() {
+		return
+	}
+	choice := t.service.Choice()
+	decision := routing.Decision{
+		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
+		Reason: "the session cookie of the request names it", Range: len(t.route.Range),
+	}
+	t.explain(&decision)
+}
+
+func (t *request) explain(decision *routing.Decision) {
+	t.observer.explain(decision)
+	if t.logging() {
+		t.logDecision(decision)
+	}
+}
+
+func (t *request) logDecision(decision *routing.Decision) {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
+		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
+		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
+		slog.String("candidates", candidatesText(decision.Candidates)))
+}
+
+// logRelay logs where a request is forwarded.
+func (t *request) logRelay() {
+	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
+		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failures)),
+		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))
+}
+
+// candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
+func candidatesText(candidates []routing.Candidate) string {
+	var b strings.Builder
+	for i, c := range candidates {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
+		if p := c.Parts; p != nil {
+			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, headroom %.3g, success %.3g, ramp %.3g)", float64(p.Latency)/float64(time.Millisecond), p.Queue, p.Headroom, p.Success, p.Ramp)
+		}
+		if c.Note != "" {
+			b.WriteString(" " + c.Note)
+		}
+	}
+	return b.String()
 }

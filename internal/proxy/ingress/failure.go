@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/selection"
 )
 
 var statusOf = map[wire.Code]int{
@@ -66,16 +63,23 @@ func (f *failure) overCapacity() {
 // lets a burst pass, and is enough to compare records.
 const retryAfter = time.Second
 
+// writeFailure answers with a failure, and records it.
+func (t *request) writeFailure(f failure) {
+	status, n := 0, 0
+	if t.local != nil {
+		t.local.refuse(f)
+	} else {
+		status, n = t.handler.writeFailure(t.w, t.r, f)
+	}
+	t.record.refused(&f, status, n)
+}
+
 // writeFailure sends the answer in the form that its sender understands: a call of gRPC gets
 // a status of gRPC, because gRPC gives up what an HTTP status says. Between relays it is the
 // first relay that has the client. It returns the status and the number of bytes of the
 // body.
 func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) (status, n int) {
 	exposed := h.exposes(r)
-	if l := h.localOf(r); l != nil {
-		l.refuse(f)
-		return
-	}
 	if s := sessionOf(r); s != nil {
 		s.Refused, s.Detail = f.Code, f.details()
 		return
@@ -190,72 +194,4 @@ func (f failure) write(w http.ResponseWriter, exposed bool) (n int) {
 	w.WriteHeader(statusOf[f.Code])
 	n, _ = w.Write(append(body, '\n')) // the client may be gone
 	return n
-}
-
-// logging reports whether decisions are logged. Otherwise their text is not built.
-func (t *request) logging() bool {
-	return t.handler.cfg.Logger.Enabled(t.r.Context(), slog.LevelDebug)
-}
-
-// chooseWorkerExplained is chooseWorker with an explanation for the log or the span.
-func (t *request) chooseWorkerExplained(now time.Duration) (destination, error) {
-	pick, decision, err := t.service.PickExplained(t.key, selection.Instant(now), &t.tried)
-	t.explain(&decision)
-	if err != nil {
-		return destination{}, err
-	}
-	return t.chosenWorker(pick), nil
-}
-
-// explainSession records for the log or the span that the request's cookie named the
-// worker.
-func (t *request) explainSession(pick selection.Pick[*routing.Target]) {
-	if !t.logging() && !t.observer.explaining() {
-		return
-	}
-	choice := t.service.Choice()
-	decision := routing.Decision{
-		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
-		Reason: "the session cookie of the request names it", Range: len(t.route.Range),
-	}
-	t.explain(&decision)
-}
-
-func (t *request) explain(decision *routing.Decision) {
-	t.observer.explain(decision)
-	if t.logging() {
-		t.logDecision(decision)
-	}
-}
-
-func (t *request) logDecision(decision *routing.Decision) {
-	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a worker",
-		slog.String("service", t.service.Name), slog.String("strategy", decision.Strategy), slog.String("key", t.key),
-		slog.Int("tried", len(t.failures)), slog.String("winner", decision.Winner), slog.String("reason", decision.Reason),
-		slog.String("candidates", candidatesText(decision.Candidates)))
-}
-
-// logRelay logs where a request is forwarded.
-func (t *request) logRelay() {
-	t.handler.cfg.Logger.LogAttrs(t.r.Context(), slog.LevelDebug, "picked a relay",
-		slog.String("service", t.service.Name), slog.String("key", t.key), slog.Int("tried", len(t.failures)),
-		slog.String("winner", t.at.target.Node), slog.String("address", t.at.target.Address))
-}
-
-// candidatesText returns one line: "w1 0.31 (2.1 ms, queue 3, success 0.98); w2 …".
-func candidatesText(candidates []routing.Candidate) string {
-	var b strings.Builder
-	for i, c := range candidates {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "%s %.4g", c.Node, c.Score)
-		if p := c.Parts; p != nil {
-			fmt.Fprintf(&b, " (%.4g ms, queue %.3g, headroom %.3g, success %.3g, ramp %.3g)", float64(p.Latency)/float64(time.Millisecond), p.Queue, p.Headroom, p.Success, p.Ramp)
-		}
-		if c.Note != "" {
-			b.WriteString(" " + c.Note)
-		}
-	}
-	return b.String()
 }

@@ -48,8 +48,8 @@ type Config struct {
 	Progress time.Duration
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
-	// Local is set if a program in this process makes the requests, each marked by WithLocal.
-	// What they say about their origin passes unchanged.
+	// Local is set if a program in this process makes the requests, each by Begin. What they say
+	// about their origin passes unchanged.
 	Local bool
 	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
 	// requests are kept together and no cookie is read.
@@ -139,10 +139,23 @@ func New(cfg Config) *Handler {
 
 // ServeHTTP carries one request or answers with an error.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	t := tries.Get().(*request)
+	t := requestPool.Get().(*request)
 	defer t.free() // also if a panic aborts the answer
-	name := h.service(r)
-	t.handler, t.w, t.r, t.record = h, w, r, h.beginRecord(w, r, name)
+	t.handler, t.w, t.r = h, w, r
+	t.begin(h.namer.service(r))
+	if t.begun != nil {
+		t.deliver()
+	}
+	if t.aborted {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// begin carries a request for this service until the answer of an endpoint has begun, or answers it
+// with an error.
+func (t *request) begin(name string) {
+	h, r := t.handler, t.r
+	t.record = h.beginRecord(t.w, r, name)
 	if !t.acceptable() {
 		return
 	}
@@ -276,8 +289,7 @@ func (h *Handler) blameRelay(f *failure) bool {
 
 func (t *request) answerRefusal(f failure) {
 	t.handler.traceRefusal(t.r, f)
-	status, n := t.handler.writeFailure(t.w, t.r, f)
-	t.record.refused(&f, status, n)
+	t.writeFailure(f)
 }
 
 // smallBody is the size in bytes up to which a client is assumed to send a body

@@ -35,13 +35,6 @@ func newNamer(domain string, routes []Route) namer {
 }
 
 // service returns the name of the service of a request, empty if it names none.
-func (h *Handler) service(r *http.Request) string {
-	if l := h.localOf(r); l != nil {
-		return l.Service
-	}
-	return h.namer.service(r)
-}
-
 func (n namer) service(r *http.Request) string {
 	if name := r.Header.Get(wire.ServiceHeader); name != "" {
 		return name

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/proxy/socket"
 	attachment "github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/sharedkey"
 	"github.com/ringway/ringway/internal/wire"
@@ -136,6 +137,7 @@ func AdmitPeers(cfg handshake.ListenerConfig) *handshake.Listener {
 		}
 		return peers(hello)
 	}
+	cfg.Socket = socket.Listen(cfg.Socket)
 	return handshake.NewListener(cfg)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/ratelimit"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -115,6 +116,7 @@ func newRateLimits(requests *Requests, of *Rates) *rateLimits {
 			continue
 		}
 		l.callers = l.callers || one.Caller != ""
+		one.Caller = sameCaller(one.Caller)
 		l.limits[[2]string{one.Caller, one.Service}] = add(one.of(), one.key(), rate)
 	}
 	for i, route := range requests.Routes {
@@ -140,7 +142,7 @@ func (l RateLimit) of() string {
 }
 
 // key is that of the state of the limit.
-func (l RateLimit) key() string { return l.of() + " " + l.Caller + " " + l.Service }
+func (l RateLimit) key() string { return l.of() + " " + sameCaller(l.Caller) + " " + l.Service }
 
 func (r Route) rateKey() string {
 	return fmt.Sprintf("%s %q %q %v %s", RateOfRoute, r.Host, r.PathPrefix, r.Headers, r.Service)
@@ -176,7 +178,7 @@ func CheckRateLimits(list []RateLimit) error {
 	var errs []error
 	first := map[[2]string]int{}
 	for i, l := range list {
-		at := [2]string{l.Caller, l.Service}
+		at := [2]string{sameCaller(l.Caller), l.Service}
 		err := l.check()
 		if before, again := first[at]; again && err == nil {
 			err = fmt.Errorf("has the caller and the service of limit %d: leave one of them out", before)
@@ -306,7 +308,7 @@ func (t *request) countedCaller() string {
 		return t.caller()
 	}
 	values := t.r.Header[wire.CountedCallerHeader]
-	if len(values) != 1 || len(values[0]) > maxCaller {
+	if len(values) != 1 || len(values[0]) > wire.MaxCaller {
 		return ""
 	}
 	return values[0]
@@ -344,4 +346,43 @@ func (l *rateLimit) fields(h http.Header, retryAfter string) {
 	quoted := `"` + l.of + `"`
 	h.Set("RateLimit-Policy", quoted+";q="+strconv.Itoa(l.Requests)+";w="+strconv.Itoa(int(l.Per/time.Second)))
 	h.Set("RateLimit", quoted+";r=0;t="+retryAfter)
+}
+
+// RateState is a limit that applies to a service.
+type RateState struct {
+	// Of is RateOfService, RateOfCaller or RateOfRoute.
+	Of string
+	// Caller is set for a limit of a caller, Route for that of a route.
+	Caller string
+	Route  Route
+	Rate   ratelimit.Rate
+	// Refused counts the requests that this relay has refused: of this service for a limit of the
+	// service, otherwise of all services.
+	Refused uint64
+}
+
+// Of returns the limits of requests that apply to a service. A limit is left out if another one
+// replaces it for all requests to the service.
+func (r *Rates) Of(s *routing.Service, requests *Requests) (list []RateState) {
+	own := map[string]bool{} // callers with a limit at this service
+	for _, l := range requests.RateLimits {
+		own[sameCaller(l.Caller)] = own[sameCaller(l.Caller)] || l.Service == s.Name
+	}
+	for _, l := range requests.RateLimits {
+		rate, err := l.rate()
+		if err != nil || l.Service != s.Name && (l.Service != anyOne || own[sameCaller(l.Caller)]) {
+			continue
+		}
+		refused := r.state(l.key()).refused.Load()
+		if l.Caller == "" {
+			refused = s.Limited.Load()
+		}
+		list = append(list, RateState{Of: l.of(), Caller: sameCaller(l.Caller), Rate: rate, Refused: refused})
+	}
+	for _, one := range requests.Routes {
+		if rate, err := one.rate(); err == nil && rate.Requests > 0 && one.Service == s.Name {
+			list = append(list, RateState{Of: RateOfRoute, Route: one, Rate: rate, Refused: r.state(one.rateKey()).refused.Load()})
+		}
+	}
+	return list
 }

@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -14,15 +13,16 @@ import (
 
 // request is one request with its attempts. Times are since the epoch.
 //
-// Tries are pooled and hold the parts of the exchange, so that a successful request
+// Requests are pooled and hold the parts of the exchange, so that a successful request
 // costs the handler no allocation.
 type request struct {
 	observer
 	handler *Handler
 	service *routing.Service // nil unless the request counts among those of the service
-	client  netip.Addr       // counted by Config.Clients, unless it is the zero value
+	client  *client          // counted by Config.Clients; nil if it is not
 	w       http.ResponseWriter
 	r       *http.Request
+	local   *Local // of a request that Begin got
 	from    origin
 	exposed bool // the answer may show where the request went
 	policy  advertise.Policy
@@ -56,7 +56,9 @@ type request struct {
 	relayed      wire.Code     // of the answer of a relay to a call of gRPC, if that is the relay's own
 	again        []wire.Field  // of that answer: when the request may be sent again
 
-	at            attempt // the current one
+	at            attempt         // the current one
+	begun         upstream.Answer // of an endpoint, nil until then
+	aborted       bool            // the answer breaks off, or the client is gone
 	exchange      upstream.Exchange
 	headers       [14]wire.Field
 	answerHeaders [3]wire.Field
@@ -65,7 +67,7 @@ type request struct {
 	onCookie      func(bool)                 // t.cookieSent, bound once
 }
 
-var tries = sync.Pool{New: func() any {
+var requestPool = sync.Pool{New: func() any {
 	t := new(request)
 	t.onHead, t.onField, t.onCookie = t.headArrived, t.drops, t.cookieSent
 	return t
@@ -76,7 +78,7 @@ var tries = sync.Pool{New: func() any {
 func (t *request) free() {
 	t.observer.close()
 	t.body.End(t.r)
-	if t.client.IsValid() {
+	if t.client != nil {
 		t.handler.cfg.Clients.Leave(t.client)
 	}
 	if t.service != nil {
@@ -89,10 +91,11 @@ func (t *request) free() {
 	onHead, onField, onCookie, body := t.onHead, t.onField, t.onCookie, t.body
 	*t = request{} // in place; with fields a second one would be made on the stack
 	t.onHead, t.onField, t.onCookie, t.body = onHead, onField, onCookie, body
-	tries.Put(t)
+	requestPool.Put(t)
 }
 
-// run lets endpoints carry the request, one after the other, until it has its answer.
+// run lets endpoints carry the request, one after the other, until the answer of one has begun, or
+// this relay has answered.
 func (t *request) run() {
 	if !t.checkRequest() || !t.takeDeadline() || !t.decideWay() {
 		return
@@ -115,9 +118,10 @@ func (t *request) run() {
 			continue
 		}
 		carrier := t.beginAttempt(now, retry)
-		result, fault := carrier.Carry(t.w, t.r, t.changes())
-		if t.tcp != nil {
-			t.sessionEnded(result, fault)
+		begun, result, fault := carrier.Begin(t.w, t.r, t.changes())
+		if begun != nil {
+			t.begun = begun
+			return
 		}
 		if fault == nil && result.Dropped && t.relayed == "" {
 			fault = faultMisdirected
@@ -131,6 +135,24 @@ func (t *request) run() {
 			return
 		}
 	}
+}
+
+// deliver passes the answer that has begun to the client.
+func (t *request) deliver() {
+	result, fault := t.begun.Deliver()
+	t.end(&result, fault)
+}
+
+// end ends the request with what became of the answer that had begun. No attempt follows.
+func (t *request) end(result *upstream.Result, fault *upstream.Fault) {
+	if t.tcp != nil {
+		t.sessionEnded(result, fault)
+	}
+	if fault == nil {
+		t.succeeded(result)
+		return
+	}
+	t.attemptFailed(result, fault, time.Since(t.handler.cfg.Epoch))
 }
 
 // beginAttempt begins an attempt on the destination that was chosen, and returns the connections that
@@ -177,6 +199,7 @@ func (t *request) attemptFailed(result *upstream.Result, fault *upstream.Fault, 
 		return ""
 	case fault.Client():
 		t.abandon(now)
+		return ""
 	}
 	t.failures = append(t.failures, Attempt{Endpoint: t.at.target.Node, Error: fault.Error()})
 	if !t.mayRetry(now) {
@@ -204,7 +227,7 @@ func (t *request) checkRequest() bool {
 // send an empty 200, which the client would take for success.
 func (t *request) abandon(now time.Duration) {
 	t.observer.end(ending{outcome: outcomeCancelled, took: now - t.began})
-	panic(http.ErrAbortHandler)
+	t.aborted = true
 }
 
 // headArrived runs when the answer begins. This time counts as the latency, because the

@@ -64,6 +64,28 @@ func routeHost(host string) (string, error) {
 // some hosts have.
 var idn = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false))
 
+// asciiHost returns an internationalized name as browsers send it, and any other host unchanged.
+func asciiHost(host string) (string, error) {
+	if !strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return host, nil
+	}
+	ascii, err := idn.ToASCII(host)
+	if err != nil {
+		return "", fmt.Errorf("not an internationalized name: %w: write the one that browsers send, with its labels xn--…", err)
+	}
+	return ascii, nil
+}
+
+// URLHost returns what clients send as the host of a request for a URL with this host and port.
+func URLHost(host string) (string, error) {
+	end := len(host)
+	if i := strings.LastIndexByte(host, ':'); i >= 0 {
+		end = i
+	}
+	name, err := asciiHost(host[:end])
+	return name + host[end:], err
+}
+
 // plainHost returns the host of a setting in the form of hostName. The error is the reason why no
 // request has this host.
 func plainHost(host string) (string, error) {
@@ -79,12 +101,9 @@ func plainHost(host string) (string, error) {
 	case strings.Contains(host, "*"):
 		return "", errors.New("a wildcard stands for the whole first label, as in *.example.com")
 	}
-	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
-		ascii, err := idn.ToASCII(host)
-		if err != nil {
-			return "", fmt.Errorf("not an internationalized name: %w: write the one that browsers send, with its labels xn--…", err)
-		}
-		host = ascii
+	host, err := asciiHost(host)
+	if err != nil {
+		return "", err
 	}
 	address := host
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {

@@ -87,7 +87,7 @@ func (t *request) sessionBegan(r upstream.Result) bool {
 }
 
 // sessionEnded counts the end of a session.
-func (t *request) sessionEnded(r upstream.Result, fault *upstream.Fault) {
+func (t *request) sessionEnded(r *upstream.Result, fault *upstream.Fault) {
 	if !t.opened {
 		return
 	}
@@ -113,7 +113,7 @@ const (
 
 var sessionEnds = [...]string{endClosed: "closed", endClient: "client_reset", endEndpoint: "endpoint_reset", endIdle: "idle", endStopped: "stopped"}
 
-func sessionEndOf(r upstream.Result, fault *upstream.Fault) sessionEnd {
+func sessionEndOf(r *upstream.Result, fault *upstream.Fault) sessionEnd {
 	switch {
 	case r.Silent != upstream.SilentNone:
 		return endIdle

@@ -10,7 +10,8 @@
 //	                            ├────► Write: as that of the connection, for less
 //	                            ├────► Ask: looks, writes, and reads
 //	                            ├────► Acknowledge: the other end holds nothing back
-//	                            └────► Reset: the other end gets an error
+//	                            ├────► Reset: the other end gets an error
+//	                            └────► Direct, Listen: a connection for TLS above, by Read and Write
 //
 // Rules:
 //   - On systems other than Linux and macOS no connection is Usable, and Look finds nothing: a

@@ -13,7 +13,7 @@ import (
 const lingerTime = 500 * time.Millisecond
 
 // clientBody is the client's request body while another goroutine sends it. Stop ends its
-// reads, so that nothing reads from the client after Carry has returned.
+// reads, so that nothing reads from the client after the exchange.
 type clientBody struct {
 	body   io.ReadCloser
 	w      http.ResponseWriter

@@ -12,7 +12,7 @@ import (
 )
 
 // conn is one HTTP/1.1 connection to the endpoint. The pool owns it while it is idle, one
-// Carry while it is busy. The pool's lock guards ctx, slot, cancelled, progress and
+// exchange while it is busy. The pool's lock guards ctx, slot, cancelled, progress and
 // generation.
 type conn struct {
 	net.Conn

@@ -42,6 +42,9 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 		{"426", "GET", "HTTP/1.1 426 Upgrade Required\r\n" + date + "Connection: Upgrade\r\nUpgrade: websocket\r\nX: 1\r\nContent-Length: 0\r\n\r\n"},
 		{"407", "GET", "HTTP/1.1 407 Proxy Authentication Required\r\n" + date + "Proxy-Authenticate: a\r\nContent-Length: 0\r\n\r\n"},
 		{"103 first", "GET", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\n" + date + "Link: </b>\r\nContent-Length: 5\r\n\r\nhello"},
+		{"for caches", "GET", "HTTP/1.1 200 OK\r\n" + date + "cache-CONTROL: max-age=60\r\nContent-Length: 0\r\n\r\n"},
+		{"for caches until a time", "GET", "HTTP/1.1 200 OK\r\n" + date + "Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n"},
+		{"for the cache of its client", "GET", "HTTP/1.1 200 OK\r\n" + date + "Cache-Control: max-age=60\r\nCache-Control: private\r\nContent-Length: 0\r\n\r\n"},
 		{"empty value", "GET", "HTTP/1.1 200 OK\r\n" + date + "X:\r\nY: \t a \t\r\nContent-Length: 0\r\n\r\n"},
 		{"to the end", "GET", "HTTP/1.1 200 OK\r\n" + date + "Connection: close\r\nX: 1\r\n\r\nhello"},
 	} {
@@ -88,6 +91,8 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 		{"length", "GET", 200, "Content-Type=text/plain Content-Length=5", "hello", ""},
 		{"no type and no length", "GET", 200, "", "<html", ""},
 		{"several values", "GET", 200, "Set-Cookie=a=1 X=1 Set-Cookie=b=2 X=2", "", ""},
+		{"for caches", "GET", 200, "Cache-Control=max-age=60", "", ""},
+		{"for the cache of its client", "GET", 200, "Cache-Control=max-age=60 Cache-Control=private", "", ""},
 		{"announced trailers", "GET", 200, "Trailer=X-T X=1", "hello", "X-T=1"},
 		{"trailers", "GET", 200, "X=1", "hello", "Trailer:X-T=1 Trailer:X-T=2 Trailer:Ringway-Relay=evil"},
 		{"trailers without a body", "GET", 200, "X=1", "", "Trailer:Grpc-Status=0"},

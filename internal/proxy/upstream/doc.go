@@ -14,9 +14,12 @@
 // head that the client gets, without strings and a header map in between. Over HTTP/2 on both
 // sides they pass as package http2 has them, without the map.
 //
-// A Pool belongs to one endpoint. HTTP/1.1 connections have no goroutine: Carry
-// writes and reads on the handler's goroutine, with pooled buffers, which idle
-// connections and exchanges that wait for bytes return. Two things have a separate goroutine that Carry waits
+// An exchange is Begin, which returns at the head of the answer, and then Deliver for a client, or
+// Read and End for a program that takes the body itself. Carry is Begin and Deliver.
+//
+// A Pool belongs to one endpoint. HTTP/1.1 connections have no goroutine: an exchange
+// writes and reads on its caller's, with pooled buffers, which idle
+// connections and exchanges that wait for bytes return. Two things have a separate goroutine that its end waits
 // for: a request body that is large or of unknown length, and the second direction
 // of a tunnel. Each connection that is being opened has one that Drain waits for.
 // HTTP/2 connections (h2c, and h2 over TLS) are those of package http2 and have one reading
@@ -28,12 +31,12 @@
 // they allow it; no other upgrade is carried there.
 //
 // Over TCP every connection is a session of the endpoint's service, so a Pool keeps none:
-// Carry dials, and connects the two ends. A request asks for a session by the upgrade
+// Begin dials, and Deliver connects the two ends. A request asks for a session by the upgrade
 // wire.UpgradeTCP, which is the same between relays and to sidecars. A session that breaks,
 // or is ended here, ends with a reset at both ends.
 //
 // Rules:
-//   - The handler must not change r or w while Carry runs.
+//   - The handler must not change r or w before the exchange has ended.
 //   - After an error with Committed the handler must panic with http.ErrAbortHandler, because
 //     the client has received a part of the answer, or end a call of gRPC with trailers.
 //   - At most maxDials HTTP/1.1 connections are opened at a time. Requests that find
@@ -72,13 +75,12 @@
 //     clean, then 20 ms, and no more than 32 at a time. After unasked bytes all answers of the
 //     endpoint have the long rest, for five minutes (see care.go). A sidecar sends none.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
-//     once more over a new connection, inside Carry, unless Exchange.Once is set.
+//     once more over a new connection, inside Begin, unless Exchange.Once is set.
 //   - One timer per pool detects cancelled requests, late heads and waits that are over
 //     within 20 ms. It costs less than a timer for each request. Without requests it runs
 //     only to check the connections of HTTP/2, once a second.
 //   - Pool.mu guards the lists and counters and is held for a few instructions. No other
 //     lock is taken while it is held; the HTTP/2 lock is taken before it. Timers run on
 //     their own goroutines, which only take the lock and return. The watch sets
-//     deadlines of the client under the lock: no exchange that it checks can return to
-//     its handler meanwhile.
+//     deadlines of the client under the lock: no exchange that it checks can end meanwhile.
 package upstream

@@ -9,11 +9,11 @@ import (
 )
 
 // Exchange holds the changes to the request and the response, so that the handler need not
-// change the request's header map. Carry only reads it and keeps nothing of it, so its
-// slices may be reused for the next request.
+// change the request's header map. Begin only reads it, and nothing of it is kept behind the end, so
+// its slices may be reused for the next request.
 type Exchange struct {
 	// Header is set on the upstream request and replaces the client's fields of the same
-	// name. A name or value that is not allowed in a header makes Carry fail before anything
+	// name. A name or value that is not allowed in a header makes Begin fail before anything
 	// is sent.
 	Header []wire.Field
 	// ForwardedFor is the client's address; it is appended to the client's X-Forwarded-For.
@@ -74,9 +74,22 @@ type Exchange struct {
 	Moved *Moved
 	// OnHead, if not nil, is called once with the final response head, before anything of it
 	// is written to the client. If it returns false, the response is dropped: the client
-	// gets nothing, Carry returns with Result.Dropped and no error, and the handler may try
+	// gets nothing, Begin returns with Result.Dropped and no error, and the handler may try
 	// another endpoint. OnHead must not block and not write to the client.
 	OnHead func(Result) bool
+}
+
+// Answer is an exchange whose answer has begun. It ends with Deliver, or, for a program that reads
+// the body itself, with End. One goroutine at a time uses it.
+type Answer interface {
+	// Deliver passes the body to the client, or connects client and endpoint if the answer is a 101.
+	Deliver() (Result, *Fault)
+	// Read reads from the body. It returns the last bytes together with io.EOF. With an empty p it
+	// does not wait. From the first Read on, and between two, the watch of the pool waits for the
+	// program and not for the endpoint.
+	Read(p []byte) (int, error)
+	// End returns no Fault if the whole body has arrived.
+	End() (Result, *Fault)
 }
 
 // Result describes the response.
@@ -180,13 +193,13 @@ func (x *Exchange) keptNames(list string) string {
 	return strings.Join(kept, ", ")
 }
 
-// addResponse adds the exchange's own fields to the head h of a response.
-func (x *Exchange) addResponse(h http.Header) {
+// addResponse adds the exchange's own fields to the head h of a response. Withheld says that it gets
+// no cookie.
+func (x *Exchange) addResponse(h http.Header, withheld bool) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
 	}
 	if x.SetCookie != "" {
-		withheld := sharable(h)
 		if !withheld {
 			h["Set-Cookie"] = append(h["Set-Cookie"], x.SetCookie)
 		}

@@ -89,10 +89,10 @@ var (
 	errBroken      = errors.New("the service did not answer the worker's sidecar, which had sent it the request")
 )
 
-// Fault is why a Carry failed. It belongs to the caller alone, and goes with the attempt until the
+// Fault is why an exchange failed. It belongs to the caller alone, and goes with the attempt until the
 // client has its answer: metrics, spans and records read it, and nothing copies its facts.
 type Fault struct {
-	// Stage is where the exchange failed; 0 if the caller of Carry refused the answer.
+	// Stage is where the exchange failed; 0 if its caller refused the answer.
 	Stage Stage
 	// Address is the address of the endpoint.
 	Address string

@@ -38,8 +38,8 @@ const (
 
 // flight is the state of one HTTP/1.1 exchange. It is pooled, so idle connections hold none. An
 // exchange that waits for its answer has returned the buffers. Except progress, which the watch of
-// the pool reads, the fields belong to the goroutine of Carry. A sender has its own goroutine and
-// uses none of them.
+// the pool reads, the fields belong to the goroutine that uses the exchange. A sender has its own
+// goroutine and uses none of them.
 type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
@@ -56,6 +56,9 @@ type flight struct {
 	outPool  *[]byte
 	head     responseHead
 	body     http1.Body
+	rest     []byte // of in: what Next of the body has given and Read has not; see Answer
+	ended    bool   // Read has returned io.EOF
+	fault    *Fault // that Read has returned
 	trailers []wire.Field
 	upgrade  string
 	sender   *sender
@@ -80,7 +83,7 @@ var flights = sync.Pool{New: func() any {
 }}
 
 func (f *flight) free() {
-	f.p, f.w, f.r, f.x, f.c, f.sender, f.unsolicited = nil, nil, nil, nil, nil, nil, nil
+	f.p, f.w, f.r, f.x, f.c, f.sender, f.unsolicited, f.rest, f.fault = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	f.progress.w, f.progress.x, f.progress.tunnel = nil, nil, nil
 	f.upgrade = ""
 	clear(f.trailers)
@@ -137,43 +140,65 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// carryHTTP1 takes a connection, runs one attempt on it, and takes another connection if the
-// endpoint had closed the kept one, which it may do at any time (RFC 9112 §9.5). If that was found
-// before anything was sent, every request goes on. If the request was sent and no byte came back,
-// the endpoint may have acted on it: only a repeatable request is sent again, and only once, over a
-// new connection.
-func (p *Pool) carryHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
+// newFlight returns a flight that counts among the requests of the pool until leave, or nil if the
+// pool is closed.
+func (p *Pool) newFlight(w http.ResponseWriter, r *http.Request, x *Exchange) *flight {
 	f := flights.Get().(*flight)
-	defer f.free()
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.progress.begin(w, x)
 	f.progress.asks = !hasBody(r)
 	if !p.enter(&f.progress) {
-		return Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+		f.free()
+		return nil
 	}
-	defer p.leave(&f.progress)
+	f.reset()
+	return f
+}
+
+// leave ends the use of the exchange.
+func (f *flight) leave() {
+	f.p.leave(&f.progress)
+	f.free()
+}
+
+// beginHTTP1 takes a connection, runs one attempt on it, and takes another connection if the
+// endpoint had closed the kept one, which it may do at any time (RFC 9112 §9.5). If that was found
+// before anything was sent, every request goes on. If the request was sent and no byte came back,
+// the endpoint may have acted on it: only a repeatable request is sent again, and only once, over a
+// new connection.
+func (p *Pool) beginHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
+	f := p.newFlight(w, r, x)
+	if f == nil {
+		return nil, Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+	}
+	defer func() {
+		if begun == nil {
+			f.leave()
+		}
+	}()
 	f.upgrade = upgradeOf(r)
 	// Nothing of a TCP session is read from its client before the 101, so it can be repeated.
 	again := repeatable(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
 	ctx := r.Context()
 
-	for fresh := false; ; {
-		f.reset()
+	for fresh := false; ; f.reset() {
 		c, reused, err := p.connect(ctx, &f.progress, x.Deadline, fresh)
 		f.res.Waited = f.progress.waited
 		if err != nil {
-			return f.res, err
+			return nil, f.res, err
 		}
 		f.c, f.res.Reused = c, reused
-		switch err := f.exchange(); {
-		case err == nil:
-			return f.res, nil
+		switch answered, err := f.attempt(); {
+		case answered:
+			return f, f.res, nil
+		case err == nil: // it was refused
+			return nil, f.res, nil
 		case err == errGone: // each time there is one idle connection less
 		case err.stale && again:
 			// The other idle connections are likely closed as well, so open a new one.
 			again, fresh = false, true
 		default:
-			return f.res, err
+			return nil, f.res, err
 		}
 	}
 }
@@ -186,18 +211,37 @@ func (f *flight) reset() {
 	f.unsolicited = nil
 	f.progress.head.Store(headFree)
 	f.sent, f.committed, f.consumed, f.heard = false, false, false, false
-	f.informed, f.framed = 0, false
+	f.informed, f.framed, f.ended = 0, false, false
 }
 
-// exchange runs one attempt on f.c and releases the connection. The sender ends before the
-// connection is released, because nothing may read the client's body after Carry has returned.
-func (f *flight) exchange() *Fault {
-	reusable, err := f.attempt()
+// attempt sends the request on f.c, and reports whether an answer has begun. Otherwise the
+// connection was released.
+func (f *flight) attempt() (begun bool, _ *Fault) {
+	reusable, err := false, f.send()
 	if err == errGone {
 		f.p.stale(f.c) // because of bytes, perhaps
 		f.p.forget(f.c)
-		return err
+		return false, err
 	}
+	if err == nil {
+		err = f.finalHead()
+	}
+	if err == nil {
+		// The deadline is for the head only. Without this the watch would end a stream of events in the
+		// middle.
+		f.p.headArrived(&f.progress)
+		f.p.answers.Add(1)
+		if begun, reusable, err = f.respond(); begun {
+			return true, nil
+		}
+	}
+	f.release(reusable, err)
+	return false, err
+}
+
+// release ends the use of the connection. The sender ends before, because nothing may read the
+// client's body after the exchange.
+func (f *flight) release(reusable bool, err *Fault) {
 	if f.c.long && err == nil { // nothing came while it rested
 		f.p.care.clean.Add(1)
 	}
@@ -213,23 +257,6 @@ func (f *flight) exchange() *Fault {
 	f.dropBuffer() // many may wait for the lock of the pool
 	f.dropOut()
 	f.p.release(f.c, reusable)
-	return err
-}
-
-// attempt reports whether the connection is clean afterwards. It returns an error and a
-// clean connection only if the endpoint itself worked.
-func (f *flight) attempt() (reusable bool, _ *Fault) {
-	if err := f.send(); err != nil {
-		return false, err
-	}
-	if err := f.finalHead(); err != nil {
-		return false, err
-	}
-	// The deadline is for the head only. Without this the watch would end a stream of events in the
-	// middle.
-	f.p.headArrived(&f.progress)
-	f.p.answers.Add(1)
-	return f.respond()
 }
 
 // send writes the request: the head and a small body in one write, a large body through a

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -136,11 +137,12 @@ func (f *flight) filled(n int, err error) error {
 	return err
 }
 
-// respond writes the response to the client. A switch of protocols goes to the tunnel. The failure
-// that a sidecar reports becomes a Fault, and an answer that OnHead refuses is dropped: the client
-// gets nothing of either, so that the handler can try another endpoint. From the head on the
-// exchange is committed, and an error can only break the answer off.
-func (f *flight) respond() (reusable bool, _ *Fault) {
+// respond writes the head of the response to the client. That of a tunnel waits for Deliver. The
+// failure that a sidecar reports becomes a Fault, and an answer that OnHead refuses is dropped: the
+// client gets nothing of either, so that the handler can try another endpoint. Reusable reports
+// whether the connection is clean then. From the head on the exchange is committed, and an error can
+// only break the answer off.
+func (f *flight) respond() (begun, reusable bool, _ *Fault) {
 	h := &f.head
 	f.res.Status, f.res.Load, f.res.Failed = h.status, h.load, h.failed
 	f.res.Shed = shed(h.status, h.load, h.retryAfter)
@@ -148,30 +150,32 @@ func (f *flight) respond() (reusable bool, _ *Fault) {
 		f.res.Again = h.again(f.in[f.from : f.from+h.size])
 	}
 	if h.status == http.StatusSwitchingProtocols {
-		return false, f.switchProtocols()
+		begun, err := f.switchProtocols()
+		return begun, false, err
 	}
 	f.body.MaxTrailer = f.p.cfg.MaxResponseHeaderBytes
 	h.begin(&f.body, f.r.Method)
 	if f.x.Sidecar && h.failed != "" {
 		e := f.fail(StageService, errBroken).fromSidecar(h.failed)
 		f.from += h.size
-		return f.discard(), e
+		return false, f.discard() && f.clean(), e
 	}
 	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
 		f.res.Dropped = true
 		f.from += h.size
-		return f.discard(), nil
+		return false, f.discard() && f.clean(), nil
 	}
 
 	head := f.in[f.from : f.from+h.size]
 	f.from += h.size
 	// What is passed to the client from here on cannot be taken back.
+	withheld := f.x.SetCookie != "" && sharable(h.caching(head))
 	copies := h.pass(f.w, head, f.x)
 	header := f.w.Header()
 	if h.status == http.StatusNoContent {
 		delete(header, "Content-Length") // RFC 9110 §8.6
 	}
-	f.x.addResponse(header)
+	f.x.addResponse(header, withheld)
 	if _, required := header["Upgrade"]; required {
 		header["Connection"] = append(header["Connection"], "Upgrade")
 	}
@@ -182,10 +186,72 @@ func (f *flight) respond() (reusable bool, _ *Fault) {
 	f.committed = true
 	f.progress.answering.Store(true)
 	f.w.WriteHeader(h.status)
-	if err := f.copyBody(); err != nil {
-		return false, err
+	return true, false, nil
+}
+
+// Deliver implements Answer.
+func (f *flight) Deliver() (Result, *Fault) {
+	defer f.leave()
+	if f.res.Status == http.StatusSwitchingProtocols {
+		return f.finish(f.openTunnel(f.w.Header()))
 	}
-	return f.clean(), nil
+	return f.finish(f.copyBody())
+}
+
+// Read implements Answer.
+func (f *flight) Read(p []byte) (n int, _ error) {
+	f.progress.wrote()
+	defer f.progress.writing.Store(true)
+	for {
+		if len(f.rest) > 0 {
+			m := copy(p[n:], f.rest)
+			f.rest = f.rest[m:]
+			n += m
+			f.res.BytesOut += int64(m)
+		}
+		if len(f.rest) > 0 {
+			return n, nil
+		}
+		data, used, err := f.body.Next(f.in[f.from:f.to])
+		f.from += used
+		f.rest = data
+		if err == http1.ErrNeedMore {
+			if n > 0 || len(p) == 0 {
+				return n, nil
+			}
+			var ended bool
+			if ended, f.fault = f.awaitMore(); ended {
+				err = io.EOF
+			}
+		} else if err != nil && err != io.EOF {
+			f.fault = f.fail(StageBody, err)
+		}
+		switch {
+		case f.fault != nil:
+			return n, f.fault
+		case err == io.EOF:
+			if len(f.trailers) > 0 {
+				f.writeTrailers(false)
+			}
+			f.ended = true
+			return n, io.EOF
+		}
+	}
+}
+
+// End implements Answer.
+func (f *flight) End() (Result, *Fault) {
+	defer f.leave()
+	if !f.ended && f.fault == nil && (f.r.Context().Err() != nil || !f.discard()) {
+		f.fault = f.fail(StageClient, context.Canceled)
+	}
+	return f.finish(f.fault)
+}
+
+// finish ends an exchange whose answer had begun.
+func (f *flight) finish(err *Fault) (Result, *Fault) {
+	f.release(err == nil && f.res.Status != http.StatusSwitchingProtocols && f.clean(), err)
+	return f.res, err
 }
 
 // closeUnread makes the server close the client's connection after the response if the
@@ -240,20 +306,8 @@ func (f *flight) copyBody() *Fault {
 				}
 				unflushed = false
 			}
-			if f.unsolicited != nil && f.sender == nil {
-				// The endpoint may need the body before it continues. The client may send the body
-				// now that it has the head, or go away, which is detected only by a read of its
-				// body.
-				f.sender = f.unsolicited
-				f.sender.start()
-			}
-			if rerr := f.fillIn(); rerr != nil {
-				// Without a length the end of the connection is the end of the body (RFC 9112
-				// §6.3). In any other body it is an answer that is cut off.
-				if rerr == io.EOF && f.body.Kind() == http1.ToClose {
-					return nil
-				}
-				return f.fail(StageBody, rerr)
+			if ended, err := f.awaitMore(); ended || err != nil {
+				return err
 			}
 		case io.EOF:
 			if len(f.trailers) > 0 {
@@ -263,6 +317,27 @@ func (f *flight) copyBody() *Fault {
 		default:
 			return f.fail(StageBody, err)
 		}
+	}
+}
+
+// awaitMore reads more of the body from the endpoint, or reports that it has ended.
+func (f *flight) awaitMore() (ended bool, _ *Fault) {
+	if f.unsolicited != nil && f.sender == nil {
+		// The endpoint may need the body before it continues. The client may send the body
+		// now that it has the head, or go away, which is detected only by a read of its
+		// body.
+		f.sender = f.unsolicited
+		f.sender.start()
+	}
+	switch err := f.fillIn(); {
+	case err == nil:
+		return false, nil
+	// Without a length the end of the connection is the end of the body (RFC 9112
+	// §6.3). In any other body it is an answer that is cut off.
+	case err == io.EOF && f.body.Kind() == http1.ToClose:
+		return true, nil
+	default:
+		return false, f.fail(StageBody, err)
 	}
 }
 
@@ -286,18 +361,14 @@ func (f *flight) writeTrailers(unflushed bool) {
 	}
 }
 
-// discard consumes the body of a dropped response, as far as it has arrived, and reports whether
-// the connection is clean. It does not wait for the rest, because the next attempt of the handler
-// would wait as well.
+// discard consumes the rest of the body, as far as it has arrived, and reports whether that is all
+// of it. It does not wait for more, because the next attempt of the handler would wait as well.
 func (f *flight) discard() bool {
 	for {
 		_, used, err := f.body.Next(f.in[f.from:f.to])
 		f.from += used
-		if err == io.EOF {
-			return f.clean()
-		}
 		if err != nil {
-			return false
+			return err == io.EOF
 		}
 	}
 }

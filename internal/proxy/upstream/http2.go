@@ -2,12 +2,9 @@ package upstream
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,9 +12,9 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
-// h2Stream is one exchange over HTTP/2. It is pooled. Its fields belong to the goroutine of Carry.
-// sendBody reads some of them on its own goroutine, so they stay as they are until sent is closed.
-// The watch uses only progress.
+// h2Stream is one exchange over HTTP/2. It is pooled. Its fields belong to the goroutine that uses
+// the exchange. sendBody reads some of them on its own goroutine, so they stay as they are until sent
+// is closed. The watch uses only progress.
 type h2Stream struct {
 	c      *h2Conns
 	w      http.ResponseWriter
@@ -31,6 +28,8 @@ type h2Stream struct {
 	sent   chan struct{} // closed at the end of the goroutine that sends the body
 	asked  chan struct{} // closed when the body is asked for; nil if it is sent unasked, and afterwards
 	res    Result
+	ended  bool   // Read has returned io.EOF
+	fault  *Fault // that Read has returned
 
 	progress progress
 
@@ -48,53 +47,66 @@ func (s *h2Stream) free() {
 	if cap(s.small) > inlineBody {
 		s.small = nil
 	}
-	s.c, s.w, s.r, s.x, s.s, s.body, s.sent = nil, nil, nil, nil, nil, nil, nil
+	s.c, s.w, s.r, s.x, s.s, s.body, s.sent, s.fault = nil, nil, nil, nil, nil, nil, nil, nil
 	s.progress.w, s.progress.tunnel = nil, nil
 	s.key = ""
-	s.opened, s.consumed, s.committed = false, false, false
+	s.opened, s.consumed, s.committed, s.ended = false, false, false, false
 	h2Streams.Put(s)
 }
 
-// carry sends a request as one stream: it makes the header list, reserves a stream, sends, and
-// copies the answer. What is wrong with the request is found before a stream is reserved, so that
+// leave ends the use of the exchange.
+func (s *h2Stream) leave() {
+	if s.s != nil {
+		s.c.p.detachStream(s)
+	}
+	s.c.p.leave(&s.progress)
+	s.free()
+}
+
+// begin sends a request as one stream: it makes the header list, reserves a stream, sends, and
+// waits for the answer. What is wrong with the request is found before a stream is reserved, so that
 // such a request neither waits nor takes a stream from another.
-func (c *h2Conns) carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
+func (c *h2Conns) begin(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
 	s := h2Streams.Get().(*h2Stream)
-	defer s.free()
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
 	s.progress.begin(w, x)
 	if !c.p.enter(&s.progress) {
-		return s.res, &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
+		s.free()
+		return nil, Result{Load: -1}, &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 	}
-	defer c.p.leave(&s.progress)
+	defer func() {
+		if begun == nil {
+			s.leave()
+		}
+	}()
 	if RequiresUpgrade(r) {
 		if err := s.takeKey(); err != nil {
-			return s.res, s.fail(StageClient, err)
+			return nil, s.res, s.fail(StageClient, err)
 		}
 	}
 	if err := s.head(); err != nil {
-		return s.res, s.fail(StageClient, err)
+		return nil, s.res, s.fail(StageClient, err)
 	}
 	stream, reused, err := c.reserve(s)
 	if err != nil {
 		if hasBody(r) && r.ProtoMajor == 1 {
 			w.Header()["Connection"] = []string{"close"} // for the handler's own answer
 		}
-		return s.res, err
+		return nil, s.res, err
 	}
 	s.s, s.res.Reused = stream, reused
 	c.p.attach(s)
-	defer c.p.detachStream(s)
 	// The settings have arrived, because reserve waits for them. Without the permission in them no
 	// extended CONNECT may be sent (RFC 8441 §3).
 	if s.key != "" && !stream.TakesConnect() {
-		return s.res, s.fail(StageClient, ErrNoWebSockets)
+		return nil, s.res, s.fail(StageClient, ErrNoWebSockets)
 	}
-	if err := s.run(); err != nil {
-		err.bodyConsumed = err.bodyConsumed || s.body != nil && s.body.consumed.Load() // until it was stopped
-		return s.res, err
+	answered, err := s.run()
+	if answered {
+		return s, s.res, nil
 	}
-	return s.res, nil
+	res, err := s.finish(err)
+	return nil, res, err
 }
 
 // attach lets the watch end the exchange from now on. An exchange on a stream has no timer of its
@@ -131,15 +143,12 @@ func (p *Pool) streamAnswered(s *h2Stream) {
 	s.s.Interrupt(nil) // the deadline may have passed meanwhile; the watch repeats what else it has ended
 }
 
-// run sends the request, reads heads until the final one, and passes the answer on. The body may
-// still be sent meanwhile: an endpoint may answer before it has read the whole request.
-func (s *h2Stream) run() *Fault {
+// run sends the request, reads heads until the final one, and passes that on. The body may
+// still be sent afterwards: an endpoint may answer before it has read the whole request.
+func (s *h2Stream) run() (begun bool, _ *Fault) {
 	if err := s.send(); err != nil {
 		s.closeUnread()
-		return err
-	}
-	if s.body != nil {
-		defer s.endBody()
+		return false, err
 	}
 	var head *http2.Head
 	for head == nil || head.Status < 200 {
@@ -147,7 +156,7 @@ func (s *h2Stream) run() *Fault {
 		if head, err = s.s.Answer(); err != nil {
 			e := s.fail(StageHead, err)
 			s.closeUnread()
-			return e
+			return false, e
 		}
 		if head.Status < 200 {
 			s.informational(head)
@@ -311,125 +320,6 @@ func (s *h2Stream) ask() {
 		close(s.asked)
 		s.asked = nil
 	}
-}
-
-// head makes the header list of the request. The pseudo-header fields come first (RFC 9113 §8.3),
-// and :authority replaces Host. The fields of a connection are left out, and of Te only "trailers"
-// remains (RFC 9113 §8.2.2).
-func (s *h2Stream) head() error {
-	r, x := s.r, s.x
-	uri, err := target(r)
-	if err != nil {
-		return err
-	}
-	if !x.Verbatim {
-		uri = escaped(uri)
-	}
-	host := r.Host
-	if host == "" {
-		host = s.c.p.cfg.Address // a request of HTTP/1.0 may have none
-	}
-	s.fields = append(s.fields[:0],
-		http2.Field{Name: ":method", Value: r.Method}, http2.Field{Name: ":scheme", Value: s.c.scheme},
-		http2.Field{Name: ":authority", Value: host}, http2.Field{Name: ":path", Value: uri})
-	if s.key != "" {
-		// Endpoints do not process the key of such a WebSocket (RFC 8441 §5), so it is not sent.
-		s.fields[0].Value = http.MethodConnect
-		s.fields = append(s.fields, http2.Field{Name: ":protocol", Value: "websocket"})
-	}
-	pass := x.passes(r)
-	for name, values := range r.Header {
-		if !pass.sends(name) || s.key != "" && name == keyName {
-			continue
-		}
-		if err := s.field(name, values...); err != nil {
-			return err
-		}
-	}
-	if http1.AnyHasToken(r.Header["Te"], "trailers") {
-		s.fields = append(s.fields, http2.Field{Name: "te", Value: "trailers"})
-	}
-	if pass.forwarded {
-		list := x.ForwardedFor
-		if before := pass.forwardedFor(r); len(before) > 0 {
-			list = strings.Join(before, ", ") + ", " + list
-		}
-		if err := s.field(forwardedFor, list); err != nil {
-			return err
-		}
-	}
-	for i := range x.Header {
-		if err := s.field(x.Header[i].Name, x.Header[i].Value); err != nil {
-			return err
-		}
-	}
-	length := int64(0)
-	if hasBody(r) {
-		length = r.ContentLength
-	}
-	if length > 0 || length == 0 && expectsBody(r.Method) {
-		s.fields = append(s.fields, http2.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
-	}
-	if hasBody(r) {
-		if expectsContinue(r) {
-			s.fields = append(s.fields, http2.Field{Name: "expect", Value: "100-continue"})
-		}
-		if names := x.trailerNames(r.Trailer); names != "" {
-			s.fields = append(s.fields, http2.Field{Name: "trailer", Value: names})
-		}
-	}
-	return nil
-}
-
-// escaped returns a target in which the bytes that no URI has are escaped, as HTTP/2 demands
-// (RFC 9113 §8.3.1, RFC 3986 §2). All others stay as they are.
-func escaped(target string) string {
-	for i := range len(target) {
-		if inURI(target[i]) {
-			continue
-		}
-		b := []byte(target[:i])
-		for ; i < len(target); i++ {
-			if c := target[i]; inURI(c) {
-				b = append(b, c)
-			} else {
-				b = fmt.Appendf(b, "%%%02X", c)
-			}
-		}
-		return string(b)
-	}
-	return target
-}
-
-func inURI(c byte) bool { return c > ' ' && c < 0x7f && strings.IndexByte("#\"<>\\^`{|}", c) < 0 }
-
-// field adds a field of the request.
-func (s *h2Stream) field(name string, values ...string) error {
-	if !http1.ValidToken(name) {
-		return errBadField
-	}
-	lower := http2.LowerName(name)
-	for _, v := range values {
-		if !http1.ValidValue(v) {
-			return errBadField
-		}
-		s.fields = append(s.fields, http2.Field{Name: lower, Value: v, Sensitive: s.neverIndexed(name, v)})
-	}
-	return nil
-}
-
-// shortCookie is the length below which a cookie can be guessed from sizes, as nghttp2 has it.
-const shortCookie = 20
-
-// neverIndexed reports whether a field of the request is sent so that no side indexes it (RFC
-// 7541 §7.1.3). A client over HTTP/2 has decided that itself. Over HTTP/1.1 none can, so the
-// rule is that of nghttp2.
-func (s *h2Stream) neverIndexed(name, value string) bool {
-	if s.r.ProtoMajor == 1 {
-		return name == "Authorization" || name == "Cookie" && len(value) < shortCookie
-	}
-	client, ok := s.w.(interface{ NeverIndexed(name string) bool })
-	return ok && client.NeverIndexed(name)
 }
 
 // fail builds the error of the exchange from err. As over HTTP/1.1, the causes that this process

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -46,10 +47,10 @@ func (s *h2Stream) keeps(name string) bool {
 // The names in HTTP/2 of the fields from endpoints to relays.
 var loadName, failedName = http2.LowerName(wire.LoadHeader), http2.LowerName(wire.FailedHeader)
 
-// respond passes the final answer to the client. What sidecars and relays report in fields is read
-// first, because it decides whether the client gets the answer at all. From the head on the
-// exchange is committed.
-func (s *h2Stream) respond(head *http2.Head) *Fault {
+// respond passes the head of the final answer to the client; that of a tunnel waits for Deliver. What
+// sidecars and relays report in fields is read first, because it decides whether the client gets the
+// answer at all. From the head on the exchange is committed.
+func (s *h2Stream) respond(head *http2.Head) (begun bool, _ *Fault) {
 	s.res.Status = head.Status
 	retryAfter, loads := false, 0
 	for i := range head.Fields {
@@ -72,7 +73,7 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 	// Any 2xx opens the tunnel of a CONNECT (RFC 9110 §9.3.6). It becomes a 101 for the handler and
 	// for a client over HTTP/1.1.
 	if s.key != "" && s.res.Status < 300 {
-		return s.switchProtocols(head)
+		return s.switchProtocols(head), nil
 	}
 	s.res.Shed = shed(s.res.Status, s.res.Load, retryAfter)
 	if s.res.Failed != "" {
@@ -84,11 +85,11 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 	}
 	if s.x.Sidecar && s.res.Failed != "" {
 		s.closeUnread()
-		return s.fail(StageService, errBroken).fromSidecar(s.res.Failed)
+		return false, s.fail(StageService, errBroken).fromSidecar(s.res.Failed)
 	}
 	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
 		s.res.Dropped = true
-		return nil
+		return false, nil
 	}
 	h := s.w.Header()
 	passer, passes := s.w.(fieldPasser)
@@ -98,7 +99,7 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 	if s.res.Status == http.StatusNoContent {
 		delete(h, "Content-Length") // RFC 9110 §8.6
 	}
-	s.x.addResponse(h)
+	s.x.addResponse(h, s.x.SetCookie != "" && sharable(caching(head)))
 	if _, ok := h["Content-Type"]; !ok && !passes {
 		h["Content-Type"] = nil // otherwise net/http guesses a type
 	}
@@ -106,29 +107,89 @@ func (s *h2Stream) respond(head *http2.Head) *Fault {
 	s.committed = true
 	s.progress.answering.Store(true)
 	s.w.WriteHeader(s.res.Status)
+	return true, nil
+}
+
+// Deliver implements Answer.
+func (s *h2Stream) Deliver() (Result, *Fault) {
+	defer s.leave()
+	switch {
+	case s.res.Status == http.StatusSwitchingProtocols:
+		return s.finish(s.openTunnel(s.w.Header()))
+	case bodyless(s.r.Method, s.res.Status):
+		return s.finish(nil)
+	}
+	err := s.copyBody()
+	if err == nil {
+		s.passTrailers()
+	}
+	return s.finish(err)
+}
+
+// Read implements Answer.
+func (s *h2Stream) Read(p []byte) (int, error) {
+	s.progress.wrote()
+	defer s.progress.writing.Store(true)
 	if bodyless(s.r.Method, s.res.Status) {
-		return nil
+		s.ended = true
+		return 0, io.EOF
 	}
-	if err := s.copyBody(); err != nil {
-		return err
+	n, err := s.s.Read(p)
+	s.res.BytesOut += int64(n)
+	if left, end := s.s.Buffered(); err == nil && left == 0 && end {
+		err = io.EOF
 	}
+	switch {
+	case err == io.EOF:
+		s.passTrailers()
+		s.ended = true
+	case err != nil:
+		s.fault = s.fail(StageBody, err)
+		return n, s.fault
+	}
+	return n, err
+}
+
+// End implements Answer. A body that was not read to its end counts as one that has arrived if
+// nothing more of it can come.
+func (s *h2Stream) End() (Result, *Fault) {
+	defer s.leave()
+	if _, whole := s.s.Buffered(); !s.ended && s.fault == nil && (s.r.Context().Err() != nil || !whole) {
+		s.fault = s.fail(StageClient, context.Canceled)
+	}
+	return s.finish(s.fault)
+}
+
+// finish ends the sending of the body.
+func (s *h2Stream) finish(err *Fault) (Result, *Fault) {
+	if s.sent != nil {
+		s.endBody()
+	}
+	if err != nil {
+		err.bodyConsumed = err.bodyConsumed || s.body != nil && s.body.consumed.Load() // until it was stopped
+	}
+	return s.res, err
+}
+
+// passTrailers passes on what follows the body.
+func (s *h2Stream) passTrailers() {
 	trailers := s.s.Trailers()
 	if len(trailers) > 0 { // otherwise a short answer over HTTP/1.1 gets a length
 		_ = http.NewResponseController(s.w).Flush()
 	}
+	passer, passes := s.w.(fieldPasser)
 	for _, f := range trailers {
 		switch name := http2.CanonicalName(f.Name); {
 		case !trailerField(name) || !s.keeps(name):
 		case passes:
 			passer.AddTrailer(f)
 		default:
-			h.Add(http.TrailerPrefix+name, f.Value)
+			s.w.Header().Add(http.TrailerPrefix+name, f.Value)
 		}
 		if f.Name == "grpc-status" {
 			s.res.CallStatus = f.Value
 		}
 	}
-	return nil
 }
 
 // fieldPasser is an http.ResponseWriter that takes the fields of an answer as they are in
@@ -160,6 +221,17 @@ func (s *h2Stream) pass(w fieldPasser, head *http2.Head) bool {
 		}
 	}
 	return true
+}
+
+// caching returns the fields that sharable reads.
+func caching(head *http2.Head) http.Header {
+	kept := http.Header{}
+	for _, f := range head.Fields {
+		if f.Name == "cache-control" || f.Name == "expires" {
+			kept.Add(f.Name, f.Value)
+		}
+	}
+	return kept
 }
 
 // markSecret keeps a field of the answer out of the indexes of the client's connection if the

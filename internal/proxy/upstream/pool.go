@@ -110,23 +110,33 @@ func (p *Pool) Address() string { return p.cfg.Address }
 func (p *Pool) OverHTTP2() bool { return p.h2 != nil }
 
 // Carry sends r to the endpoint and its answer to w. It returns when both are done.
-// Nothing may change x meanwhile, and x is not kept. A Deadline that is zero is set to that of
-// the request's context. For HTTP/1.1 it runs on the caller's goroutine. It starts one more only for a request body that is large or of unknown
-// length, and for the second direction of a tunnel. These have ended when it returns.
 func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
 	if err := CheckRequest(r); err != nil {
 		return Result{Load: -1}, &Fault{Stage: StageClient, Address: p.cfg.Address, Err: err}
 	}
+	answer, res, err := p.Begin(w, r, x)
+	if answer == nil {
+		return res, err
+	}
+	return answer.Deliver()
+}
+
+// Begin sends r, which CheckRequest must have accepted, to the endpoint, and the head of its answer
+// to w. If it returns no Answer, the exchange has ended. Nothing may change r, w and x before its end. A Deadline that is zero is
+// set to that of the request's context. For HTTP/1.1 an exchange runs on its caller's goroutine. It
+// starts one more only for a request body that is large or of unknown length, and for the second
+// direction of a tunnel. These have ended when it has.
+func (p *Pool) Begin(w http.ResponseWriter, r *http.Request, x *Exchange) (Answer, Result, *Fault) {
 	if deadline, ok := r.Context().Deadline(); ok && x.Deadline.IsZero() {
 		x.Deadline = deadline
 	}
 	switch {
 	case p.h2 != nil:
-		return p.h2.carry(w, r, x)
+		return p.h2.begin(w, r, x)
 	case p.cfg.Protocol == advertise.TCP:
-		return p.carryTCP(w, r, x)
+		return p.beginTCP(w, r, x)
 	}
-	return p.carryHTTP1(w, r, x)
+	return p.beginHTTP1(w, r, x)
 }
 
 // Warm makes sure that at least one connection is open. Like a request, it waits for one

@@ -13,7 +13,7 @@ import (
 // over HTTP/2, where an endpoint may refuse a request while its body is sent. Small bodies are
 // kept until that is known. Its zero value is ready.
 //
-// Only one attempt reads at a time, and none reads after its Carry has returned. What an attempt
+// Only one attempt reads at a time, and none reads after its end. What an attempt
 // reads from the body is added to kept. The next attempt reads kept first, and goes on with the
 // body where the last one stopped. Once kept would exceed wire.ReplayLimit it is dropped, because
 // only the attempt that has read so far can use the rest.

@@ -13,7 +13,8 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// CheckRequest refuses what cannot be written as an HTTP/1.1 request line; Carry calls it.
+// CheckRequest refuses what cannot be written as an HTTP/1.1 request line. Carry calls it, and the
+// caller of Begin must.
 // The server has parsed the request, but one over HTTP/2 may hold what has no meaning there
 // and ends the line in HTTP/1.1.
 func CheckRequest(r *http.Request) error {

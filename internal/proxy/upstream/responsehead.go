@@ -243,6 +243,18 @@ type fieldCopier interface {
 	CopyField(name, spelled, value []byte) bool
 }
 
+// caching returns the fields that sharable reads. Those that w copies are in no map after pass.
+func (h *responseHead) caching(buf []byte) http.Header {
+	kept := http.Header{}
+	for i := range h.fields {
+		f := &h.fields[i]
+		if name := buf[f.Name:f.NameEnd]; !f.Hop && (http1.EqualFold(name, "cache-control") || http1.EqualFold(name, "expires")) {
+			kept.Add(string(name), string(buf[f.Value:f.ValueEnd]))
+		}
+	}
+	return kept
+}
+
 // pass gives the end-to-end fields to w. buf is the input of parse, and its names become
 // canonical. No string is made of what w copies. It reports whether w copies fields.
 func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) bool {

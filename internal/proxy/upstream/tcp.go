@@ -67,32 +67,34 @@ func (t *tunnel) broke(e *tunnelEnd) Broke {
 	return Broke(e.first.Load())
 }
 
-// carryTCP opens a connection to the endpoint and makes it the other end of the client's.
-// Before the connection is open nothing of the client is read.
-func (p *Pool) carryTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
-	f := flights.Get().(*flight)
-	defer f.free()
-	f.p, f.w, f.r, f.x = p, w, r, x
-	f.progress.begin(w, x)
-	if !p.enter(&f.progress) {
-		return Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
+// beginTCP opens a connection to the endpoint, which Deliver makes the other end of the client's.
+// Before that nothing of the client is read.
+func (p *Pool) beginTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
+	f := p.newFlight(w, r, x)
+	if f == nil {
+		return nil, Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
 	}
-	defer p.leave(&f.progress)
-	f.reset()
+	defer func() {
+		if begun == nil {
+			f.leave()
+		}
+	}()
 	if !ForTCP(r) {
-		return f.res, f.fail(StageClient, errNotTCP)
+		return nil, f.res, f.fail(StageClient, errNotTCP)
 	}
 	f.upgrade = wire.UpgradeTCP
 	var err *Fault
 	if f.c, err = p.dialSession(r.Context(), &f.progress, x.Deadline); err != nil {
 		if p.stopped(&f.progress) {
-			return f.res, f.fail(StageDial, ErrStopped)
+			err = f.fail(StageDial, ErrStopped)
 		}
-		return f.res, err
+		return nil, f.res, err
 	}
-	defer p.release(f.c, false)
-	err = f.beginSession() // f.res changes meanwhile
-	return f.res, err
+	if err = f.beginSession(); err != nil || f.res.Dropped {
+		f.release(false, err)
+		return nil, f.res, err
+	}
+	return f, f.res, nil
 }
 
 // dialSession opens a connection that is busy with the session. The end of the request's context
@@ -126,7 +128,7 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 	return c, nil
 }
 
-// beginSession answers the client and connects the two connections.
+// beginSession makes the answer to the client.
 func (f *flight) beginSession() *Fault {
 	if f.x.ProxyProtocol {
 		if err := f.c.SetDeadline(f.x.Deadline); err != nil { // openTunnel removes it
@@ -144,8 +146,8 @@ func (f *flight) beginSession() *Fault {
 	}
 	header := f.w.Header()
 	header["Upgrade"], header["Connection"] = []string{wire.UpgradeTCP}, []string{"Upgrade"}
-	f.x.addResponse(header)
-	return f.openTunnel(header)
+	f.x.addResponse(header, false)
+	return nil
 }
 
 // proxyHeader returns a header of version 2 of the PROXY protocol with the addresses of the

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
 // ServiceTLS is how the certificate of a service with H2 is checked. Every service is
@@ -36,7 +38,7 @@ func (t ServiceTLS) Client(ctx context.Context, plain net.Conn, address string) 
 		return nil, errors.Join(err, plain.Close())
 	}
 	name := cmp.Or(t.Name, host)
-	conn := tls.Client(plain, &tls.Config{RootCAs: t.Roots, ServerName: name, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	conn := tls.Client(socket.Direct(plain), &tls.Config{RootCAs: t.Roots, ServerName: name, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
 	err = conn.HandshakeContext(ctx)
 	if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" {
 		err = ErrNotH2

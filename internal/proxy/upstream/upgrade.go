@@ -22,17 +22,16 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// switchProtocols answers an upgrade with the endpoint's 101 and connects the two
-// connections until both directions have ended. The fields of the connection are written again,
-// because those of the endpoint concern its own connection. Upgrade is passed on, as it names the
-// protocol that the endpoint has chosen (RFC 9110 §7.8).
-func (f *flight) switchProtocols() *Fault {
+// switchProtocols makes the answer to an upgrade of the endpoint's 101. The fields of the
+// connection are written again, because those of the endpoint concern its own connection. Upgrade is
+// passed on, as it names the protocol that the endpoint has chosen (RFC 9110 §7.8).
+func (f *flight) switchProtocols() (begun bool, _ *Fault) {
 	if f.upgrade == "" {
-		return f.fail(StageHead, errNotUpgrade)
+		return false, f.fail(StageHead, errNotUpgrade)
 	}
 	if f.x.OnHead != nil && !f.x.OnHead(f.res) {
 		f.res.Dropped = true
-		return nil
+		return false, nil
 	}
 	head := f.in[f.from : f.from+f.head.size]
 	header := f.w.Header()
@@ -43,9 +42,9 @@ func (f *flight) switchProtocols() *Fault {
 		}
 	}
 	header["Connection"] = []string{"Upgrade"}
-	f.x.addResponse(header)
+	f.x.addResponse(header, false)
 	f.from += f.head.size
-	return f.openTunnel(header)
+	return true, nil
 }
 
 // openTunnel makes a tunnel of the exchange. What is left in f.in are the first bytes to the
@@ -81,20 +80,24 @@ func acceptOf(key string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// switchProtocols answers the request for a WebSocket as over HTTP/1.1, and connects the client
-// with the stream.
-func (s *h2Stream) switchProtocols(head *http2.Head) *Fault {
+// switchProtocols makes the answer to the request for a WebSocket as over HTTP/1.1.
+func (s *h2Stream) switchProtocols(head *http2.Head) (begun bool) {
 	s.res.Status = http.StatusSwitchingProtocols
 	if s.x.OnHead != nil && !s.x.OnHead(s.res) {
 		s.res.Dropped = true
-		return nil
+		return false
 	}
 	header := s.w.Header()
 	s.fill(header, head)
 	delete(header, "Content-Length")
 	header["Upgrade"], header["Connection"] = []string{"websocket"}, []string{"Upgrade"}
 	header["Sec-Websocket-Accept"] = []string{acceptOf(s.key)}
-	s.x.addResponse(header)
+	s.x.addResponse(header, false)
+	return true
+}
+
+// openTunnel makes a tunnel of the exchange.
+func (s *h2Stream) openTunnel(header http.Header) *Fault {
 	stream := http2.NewTunnel(s.s)
 	defer stream.End()
 	c := s.c.p.engageStream(s, stream)

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"net/url"
 	"time"
-)
 
-// maxName is the maximum length in bytes of the name of a client. A longer one is refused and
-// not cut: two names could then become one.
-const maxName = 256
+	"github.com/ringway/ringway/internal/wire"
+)
 
 var errUnnamed = errors.New("the client certificate has no name that can be used")
 
@@ -41,8 +39,8 @@ func callerName(leaf *x509.Certificate) (string, error) {
 	switch {
 	case name == "":
 		return "", fmt.Errorf("%w: it has no URI, no DNS name and no common name: issue it with one", errUnnamed)
-	case len(name) > maxName:
-		return "", fmt.Errorf("%w: it has %d bytes, at most %d are allowed: issue it with a shorter one", errUnnamed, len(name), maxName)
+	case len(name) > wire.MaxCaller: // not cut: two names could then become one
+		return "", fmt.Errorf("%w: it has %d bytes, at most %d are allowed: issue it with a shorter one", errUnnamed, len(name), wire.MaxCaller)
 	}
 	for i := range len(name) {
 		if c := name[i]; c <= ' ' && (c < ' ' || i == 0 || i == len(name)-1) || c >= 0x7f {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -92,7 +93,7 @@ const clearTextAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/j
 // If it fails, the caller closes the connection.
 func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
 	config := c.current.Load().sites[site]
-	below := &ending{Conn: nc, ended: c.metrics.ended.Inc}
+	below := &ending{Conn: socket.Direct(nc), ended: c.metrics.ended.Inc}
 	secured := tls.Server(below, config)
 	// The context ends no handshake: the caller closes the connection instead.
 	if err := secured.HandshakeContext(context.Background()); err != nil {

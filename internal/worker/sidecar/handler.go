@@ -100,7 +100,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 // again reports whether the service did not act on the request, so that it may get the request
 // once more, over another connection (RFC 9113 §8.7): the worker has no other endpoint.
 func (x *exchange) again(w http.ResponseWriter, r *http.Request, e *upstream.Fault) bool {
-	if e == nil || !e.Unprocessed() || x.changes.Once || r.Context().Err() != nil {
+	if e == nil || !e.Unprocessed() || x.service.never.Load() || r.Context().Err() != nil {
 		return false
 	}
 	if x.body.Begun() {

@@ -35,7 +35,8 @@ type counters struct {
 	inFlight atomic.Int64
 	slots    atomic.Int64 // the limit in flight, 0 for none
 	progress atomic.Int64 // nanoseconds that a request may go on without a byte
-	once     atomic.Bool  // a request is sent at most once
+	once     atomic.Bool  // a request that may have been acted on is not sent again
+	never    atomic.Bool  // nor one that the service has refused unprocessed
 	results  [len(results)]atomic.Uint64
 }
 

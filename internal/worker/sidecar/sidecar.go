@@ -21,6 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/socket"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -98,7 +99,7 @@ type Sidecar struct {
 func New(cfg Config) (*Sidecar, error) {
 	cfg.bodyPatience = cmp.Or(cfg.bodyPatience, 100*time.Millisecond)
 	cfg.ProgressTimeout = upstream.BehindRelay(cfg.ProgressTimeout)
-	socket, err := net.Listen("tcp", cfg.Addr)
+	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for relays on %s (--sidecar-addr): %w: is another process on this port?", cfg.Addr, err)
 	}
@@ -107,7 +108,7 @@ func New(cfg Config) (*Sidecar, error) {
 	s.services.Store(&map[string]*service{})
 	s.metrics = newMetrics(cfg.Registerer, &s.activity, func() map[string]*service { return *s.services.Load() })
 	s.admission = handshake.NewListener(handshake.ListenerConfig{
-		Socket:  socket,
+		Socket:  socket.Listen(listener),
 		Source:  cfg.Identity,
 		TLS:     cfg.Identity.ServerConfig(cfg.Identity.Policy(identity.DataPlane), "h2", "http/1.1"), // the matrix allows only relays and observers to connect to workers
 		Pending: handshake.PendingConfig{Limit: cfg.HandshakeTimeout},
@@ -168,6 +169,7 @@ func (s *Sidecar) SetServices(services []Service) error {
 			progress = upstream.BehindRelay(policy.ProgressTimeout)
 		}
 		next[offered.Name].progress.Store(int64(progress))
+		next[offered.Name].never.Store(policy.Retry == advertise.RetryNever)
 		next[offered.Name].once.Store(policy.Retry == advertise.RetryNever || policy.Retry == advertise.RetryConnect)
 	}
 	s.services.Store(&next)

@@ -142,7 +142,7 @@ func TestMemberlistEndsAnInstanceThatALaterBootDisplaces(t *testing.T) {
 			t.Errorf("repeated: %v", got)
 		}
 		to.delivered = nil
-		to.proofs.recordGone(first.Node, true)
+		to.RecordGone(first.Node, true)
 		to.Sweep()
 		if got := to.deaths(t); len(got) != 0 || len(to.proofs.ending) != 0 {
 			t.Errorf("the instance is gone and ends again: %v", got)
@@ -386,9 +386,10 @@ func TestAQuestionThatIsTooShortGetsOneAnswerASecond(t *testing.T) {
 				if len(to.sent) != 1 || reasons[dropShort] != 4 {
 					t.Errorf("%s, second %d: %d answers, %v", from, second, len(to.sent), reasons)
 				}
-				time.Sleep(unpaidInterval + time.Millisecond)
+				time.Sleep(unpaidInterval)
 			}
 		}
+		time.Sleep(time.Nanosecond)
 		to.Sweep()
 		if len(to.unpaid) > 0 {
 			t.Errorf("left over: %v", to.unpaid)

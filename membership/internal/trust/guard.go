@@ -251,7 +251,7 @@ func (g *Guard) Receive(packet []byte, from string) {
 		case packetAnswer:
 			reason = g.answered(body, from)
 		case packetCertificate:
-			reason = g.checkStatement(body[1:])
+			reason = g.receiveCertificate(body[1:])
 		default:
 			reason = dropUnsigned
 		}

@@ -412,10 +412,10 @@ func (g *Guard) answered(body []byte, from string) (reason string) {
 	return ""
 }
 
-// checkStatement handles a requested certificate of another member. It needs no nonce and no
+// receiveCertificate handles a requested certificate of another member. It needs no nonce and no
 // signature: its authority has signed it. Only a requested one is taken, so that others cannot fill
 // the memory for certificates.
-func (g *Guard) checkStatement(body []byte) (reason string) {
+func (g *Guard) receiveCertificate(body []byte) (reason string) {
 	chain, err := decodeChain(body)
 	if err != nil {
 		return dropCertificate

@@ -229,9 +229,8 @@ func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
 	}
 	now := p.now()
 	p.mu.Lock()
-	known, again := p.instances[t.name]
+	checked := bytes.Equal(p.instances[t.name].metadata, t.metadata)
 	p.mu.Unlock()
-	again = again && known.addr == t.addr && bytes.Equal(known.metadata, t.metadata)
 
 	if len(t.metadata) > memberlist.MetaMaxSize {
 		return refuse(unprovenUnsigned, "its metadata is %d bytes, %d are allowed: give it a release of Ringway", len(t.metadata), memberlist.MetaMaxSize)
@@ -266,14 +265,15 @@ func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
 	if reason := disagreement(m, certificate.Claims); reason != "" {
 		return refuse(unprovenDisagreement, "%s", reason)
 	}
-	if !again {
+	if !checked {
 		if err := p.verify(certificate, Claim{m.ID, statementMetadata, body, signature}); err != nil {
 			return refuse(unprovenSignature, "%v", err)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, again = p.instances[t.name]; !again { // another goroutine may have added it
+	known, again := p.instances[t.name] // another goroutine may have added it
+	if !again {
 		if kind, reason := p.admit(m, now); kind != "" {
 			return refuse(kind, "%s", reason)
 		}

@@ -31,6 +31,9 @@
 // With -base the program measures the relay of an older release and this one, each with workers of
 // its own release, and fails where a request costs a tenth more CPU.
 //
+// With -page the program measures nothing: it writes the figures of runs with -json into a page, with
+// graphs.
+//
 // With -foreign the program measures nothing. It counts, for the same proxies and for each way
 // of a request through relays, the clients that read an answer to another one, when services
 // send bytes behind their answers (foreign.go).

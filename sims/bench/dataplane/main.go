@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -130,14 +131,19 @@ func start() error {
 	var o options
 	var only string
 	var foreign bool
+	var page string
 	flag.IntVar(&o.rounds, "rounds", 5, "how many times each proxy is measured for each kind of traffic")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "length of one measurement, whole seconds")
 	flag.StringVar(&only, "only", "", "a regular expression: only the kinds of traffic whose name matches")
 	flag.BoolVar(&o.calls, "grpc", false, "measure calls of gRPC in every shape, in place of the other measurements")
 	flag.StringVar(&o.base, "base", "", "the root of an older release's sources: compare its relay with this one, in place of the other measurements, and fail where CPU has grown by more than a tenth")
 	flag.StringVar(&o.json, "json", "", "a file that gets the results as JSON")
+	flag.StringVar(&page, "page", "", "a page that gets the figures of runs with -json, whose files are the arguments, and graphs in the folder ../images beside it; measures nothing")
 	flag.BoolVar(&foreign, "foreign", false, "count the answers that are read by another client, in place of all measurements")
 	flag.Parse()
+	if page != "" {
+		return writePage(page, filepath.Join(filepath.Dir(page), "..", "images"), flag.Args())
+	}
 	if o.rounds < 1 || o.duration < time.Second {
 		return errors.New("-rounds must be at least 1 and -duration at least 1s")
 	}

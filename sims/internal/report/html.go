@@ -129,15 +129,23 @@ func UpdatePage(page string, results []*scenario.Result) (string, error) {
 		return "", fmt.Errorf("no table names a section of a page: run a scenario whose tables do, such as affinity or churn")
 	}
 	for _, name := range order {
-		begin, end := marker("begin", name), marker("end", name)
-		before, rest, found := strings.Cut(page, begin)
-		_, after, ended := strings.Cut(rest, end)
-		if !found || !ended {
-			return "", fmt.Errorf("the page has no section between the lines %q and %q: add them where the table belongs", begin, end)
+		var err error
+		if page, err = ReplaceSection(page, name, texts[name]); err != nil {
+			return "", err
 		}
-		page = before + begin + "\n" + texts[name] + end + after
 	}
 	return page, nil
+}
+
+// ReplaceSection writes text between the markers of a section, see UpdatePage.
+func ReplaceSection(page, name, text string) (string, error) {
+	begin, end := marker("begin", name), marker("end", name)
+	before, rest, found := strings.Cut(page, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return "", fmt.Errorf("the page has no section between the lines %q and %q: add them where the table belongs", begin, end)
+	}
+	return before + begin + "\n" + text + end + after, nil
 }
 
 func marker(kind, section string) string { return fmt.Sprintf("<!-- %s %s -->", kind, section) }

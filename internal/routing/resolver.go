@@ -1,8 +1,11 @@
 package routing
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -167,4 +170,75 @@ func (c *strategyResolver) logUnknown(s *Service, of *strategyState) {
 		c.logger.Warn("preferred nodes do not offer the service: they may be down, or their names misspelt",
 			"service", s.Name, "selection", choice.Spec.String(), "unknown", strings.Join(unknown, ","))
 	}
+}
+
+// advertised returns the strategy that wins among the advertised ones. ok is false if the
+// relay's setting wins.
+func (c *strategyResolver) advertised(service string, of *strategyState, votes Votes) (spec strategy.Spec, ok bool) {
+	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
+		if !slices.Contains(of.advertised, text) {
+			c.problems.WithLabelValues(problemInvalid).Inc()
+			c.logger.Warn("the strategy that a service advertises is not used: it is invalid", "service", service, "selection", text, "err", votes.invalid[text])
+		}
+	}
+	ranked := Ranked(votes.Selections)
+	said := append(slices.Sorted(maps.Keys(votes.invalid)), slices.Sorted(maps.Keys(votes.Selections))...)
+	if len(ranked) > 1 && !slices.Equal(said, of.advertised) {
+		c.problems.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different strategies; most of them decide", "service", service,
+			"used", cmp.Or(ranked[0], "the relay's setting"), "advertised", strings.Join(ranked, " "))
+	}
+	of.advertised = said
+	if won := winner(votes.Selections); won != "" {
+		spec, err := strategy.Parse(won) // cannot fail: the text comes from Spec.String
+		return spec, err == nil
+	}
+	return strategy.Spec{}, false
+}
+
+// cookieOf returns another service to which the settings give a cookie of this name. On one
+// host the cookies of two services would replace each other, and the operator has decided.
+func (c *strategyResolver) cookieOf(name, service string) string {
+	if _, own := c.cfg.SessionCookies[service]; own || name == "" {
+		return ""
+	}
+	for _, other := range slices.Sorted(maps.Keys(c.cfg.SessionCookies)) {
+		if c.cfg.SessionCookies[other] == name {
+			return other
+		}
+	}
+	return ""
+}
+
+// policy returns the policy that wins among the advertised ones, field by field. It logs
+// what is invalid and where workers differ, once for each change.
+func (c *strategyResolver) policy(service string, of *strategyState, votes Votes) advertise.Policy {
+	won := votes.policy()
+	var invalid, differing []string
+	for _, text := range slices.Sorted(maps.Keys(votes.invalidPolicies)) {
+		invalid = append(invalid, votes.invalidPolicies[text].Error())
+	}
+	if of := c.cookieOf(won.SessionCookie, service); of != "" {
+		invalid = append(invalid, fmt.Sprintf("session-cookie %q: --session-cookie gives the name to %s", won.SessionCookie, of))
+		won.SessionCookie = ""
+	}
+	for _, key := range advertise.PolicyKeys() {
+		if ranked := RankedPolicies(votes.Policies[key]); len(ranked) > 1 {
+			for i, value := range ranked {
+				ranked[i] = cmp.Or(value, "none")
+			}
+			differing = append(differing, key+" "+strings.Join(ranked, " "))
+		}
+	}
+	if len(invalid) > 0 && !slices.Equal(invalid, of.invalid) {
+		c.policies.WithLabelValues(problemInvalid).Inc()
+		c.logger.Warn("parts of the policy that a service advertises are not used", "service", service, "err", strings.Join(invalid, "; "))
+	}
+	if len(differing) > 0 && !slices.Equal(differing, of.differing) {
+		c.policies.WithLabelValues(problemDisagreement).Inc()
+		c.logger.Warn("the workers of a service advertise different policies; most of them decide", "service", service,
+			"used", cmp.Or(won.String(), "the relay's settings"), "advertised", strings.Join(differing, "; "))
+	}
+	of.invalid, of.differing = invalid, differing
+	return won
 }

@@ -1,0 +1,216 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+func TestAConnectionThatStallsIsEnded(t *testing.T) {
+	const progress = 10 * time.Second
+	cfg := small
+	cfg.Progress, cfg.HeadTimeout = progress, progress/2
+	const tick = time.Second
+	for _, row := range []struct {
+		name  string
+		act   func(p *peer, tick int)
+		limit time.Duration
+	}{
+		{"half the head of a frame", func(p *peer, tick int) {
+			if tick < 3 {
+				p.say([]byte{0})
+			}
+		}, progress},
+		{"half a frame", func(p *peer, tick int) {
+			if tick == 0 {
+				p.say([]byte{0, 0, 8, byte(framePing), 0, 0, 0, 0, 0, 1, 2})
+			}
+		}, progress},
+		{"half a header list", func(p *peer, tick int) {
+			if tick == 0 {
+				p.frame(frameHeaders, 0, 1, nil)
+			}
+		}, progress / 2},
+		{"a header list that goes on", func(p *peer, tick int) {
+			if tick == 0 {
+				p.frame(frameHeaders, 0, 1, []byte{0x82})
+			} else {
+				p.frame(frameContinuation, 0, 1, nil)
+			}
+		}, progress / 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, handler(drains).server(cfg), true, func(p *peer) {
+				waited := time.Duration(0)
+				for ; !p.over() && waited < 2*progress; waited += tick {
+					row.act(p, int(waited/tick))
+					synctest.Wait()
+					p.c.Check(tick)
+					p.settle()
+				}
+				if waited < row.limit || waited > row.limit+4*tick || p.why() != errStuck {
+					t.Errorf("after %v: %v", waited, p.why())
+				}
+			})
+		})
+	}
+}
+
+func TestAClientThatReadsNothingIsEndedAfterTheProgressTimeout(t *testing.T) {
+	cfg := small
+	cfg.Progress = 10 * time.Second
+	bubble(t, handler(quick).server(cfg), false, func(p *peer) {
+		p.request(1, flagEndStream)
+		synctest.Wait()
+		for range 10 {
+			p.c.Check(time.Second)
+		}
+		if synctest.Wait(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(time.Second)
+		if synctest.Wait(); !p.over() || p.why() != errStalled {
+			t.Error(p.why())
+		}
+	})
+}
+
+func TestAnAnswerWhoseWindowStaysClosedIsResetAfterTheProgressTimeout(t *testing.T) {
+	const progress = 10 * time.Second
+	cfg := small
+	cfg.Progress = progress
+	for name, closed := range map[string]bool{"of the stream": true, "of the connection": false} {
+		t.Run(name, func(t *testing.T) {
+			results := make(chan error, 1)
+			serve := handler(func(_ *peer, s *Stream) {
+				_ = s.Send(ok200, false)
+				_, err := s.Write(make([]byte, 100_000), true)
+				results <- err
+			})
+			bubble(t, serve.server(cfg), true, func(p *peer) {
+				if closed {
+					p.grant(0, 1<<20)
+				} else {
+					p.say(appendSettings(nil, setting{settingInitialWindow, 1 << 20}))
+				}
+				p.request(1, flagEndStream)
+				for range 3 { // a byte now and then is progress
+					p.settle()
+					p.c.Check(progress)
+					p.grant(map[bool]uint32{true: 1, false: 0}[closed], 1)
+				}
+				p.settle()
+				p.c.Check(progress)
+				if _, ok := find(p.settle(), frameReset); ok {
+					t.Error("too early")
+				}
+				p.c.Check(1)
+				p.resets("a window that stays closed", 1, Cancel)
+				var reset *ResetError
+				if err := <-results; !errors.As(err, &reset) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The system would go on sending what it holds, as slowly as it is read.
+func TestAConnectionThatHasStalledLeavesNothingToSend(t *testing.T) {
+	conns := make(chan *Conn, 1)
+	cfg := small
+	cfg.Progress = time.Minute
+	nc := listening(t, cfg, conns, func(s *Stream) {
+		_ = s.Send(ok200, false)
+		_, _ = s.Write(long, true)
+		s.Close()
+	})
+	p := &peer{t: t, nc: nc}
+	p.encoder = hpack.NewEncoder(&p.block)
+	p.say(appendSettings([]byte(Preface), setting{settingInitialWindow, 1 << 30}))
+	p.grant(0, 1<<30)
+	p.request(1, flagEndStream)
+	c, end := <-conns, time.Now().Add(10*time.Second)
+	for ; c.ended() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) { // the system takes what fits in its buffers
+		c.Check(time.Second)
+	}
+	if n, err := io.Copy(io.Discard, nc); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after %d bytes: %v", n, err)
+	}
+}
+
+func TestASilentServerIsPingedAndEnded(t *testing.T) {
+	withClient(t, func(p *peer) {
+		s := p.c.NewStream()
+		defer s.Close()
+		if err := s.Open(get("/"), true, false); err != nil {
+			p.t.Fatal(err)
+		}
+		p.settle()
+		for round := range 3 { // a server that answers may take its time
+			p.c.Check(0)
+			p.c.Check(pingAfter - 1)
+			if _, ok := find(p.settle(), framePing); ok {
+				p.t.Fatal("a PING too early, round", round)
+			}
+			p.c.Check(1)
+			ping, ok := find(p.settle(), framePing)
+			if !ok {
+				p.t.Fatal("no PING, round", round)
+			}
+			p.c.Check(pingTimeout)
+			p.frame(framePing, flagAck, 0, ping.payload)
+			p.settle()
+		}
+		p.c.Check(0)
+		p.c.Check(pingAfter)
+		p.c.Check(pingTimeout)
+		if p.settle(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(1)
+		if p.settle(); !p.over() || p.why() != errSilent {
+			t.Error(p.why())
+		}
+		if _, err := s.Answer(); err != errSilent {
+			t.Error(err)
+		}
+	})
+}
+
+func TestABusyConnectionIsNotPinged(t *testing.T) {
+	withClient(t, func(p *peer) {
+		for range 100 {
+			p.say(appendSettings(nil))
+			p.settle()
+			p.c.Check(pingAfter)
+		}
+		if p.settle(); p.over() {
+			t.Error(p.why())
+		}
+	})
+}
+
+func TestTheIdleTimeOfAConnectionIsThatWithoutStreams(t *testing.T) {
+	withServer(t, unread, func(p *peer) {
+		p.settle()
+		if d := p.c.Idle(time.Second); d != time.Second {
+			t.Error(d)
+		}
+		p.request(1, flagEndStream)
+		p.settle()
+		if d := p.c.Idle(time.Second); d != 0 {
+			t.Error(d)
+		}
+		p.release <- struct{}{}
+		p.settle()
+		if d := p.c.Idle(time.Second); d != time.Second {
+			t.Error(d)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/ring"
+)
+
+// While a snapshot is degraded, this relay may be the one that is cut off from the gossip
+// of the others, and its connections may work. So members that failed stay in the routes
+// until the snapshot is trusted again. Members that left are removed and new members are
+// added. Endpoints that are really dead are found by connecting to them: while a connection
+// fails they keep their place in the plan and get no requests.
+
+// failed reports whether the member vanished without leaving.
+func failed(s *membership.Snapshot, id string) bool {
+	d, gone := s.Departed(id)
+	return gone && d.Reason == membership.Failed
+}
+
+// keepFailedRelays returns now and the failed members of before, sorted by ID.
+func keepFailedRelays(before, now []membership.Member, s *membership.Snapshot) []membership.Member {
+	for _, m := range before {
+		if !hasMember(now, m.ID) && failed(s, m.ID) {
+			now = append(now, m)
+		}
+	}
+	slices.SortFunc(now, func(a, b membership.Member) int { return strings.Compare(a.ID, b.ID) })
+	return now
+}
+
+// failedEndpoints returns the endpoints of before that failed and are not in now.
+func failedEndpoints(before []*advertise.Endpoint, now *advertise.Endpoints, s *membership.Snapshot) (out []*advertise.Endpoint) {
+	for _, e := range before {
+		if now.Of(e.NodeID) == nil && failed(s, e.NodeID) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// checksAtOnce limits the connections that keptChecks opens at the same time.
+const checksAtOnce = 16
+
+// keptChecks connects to the endpoints of failed members that a degraded snapshot keeps.
+type keptChecks struct {
+	ended   chan keptCheck
+	running sync.WaitGroup
+
+	// Used only by Run.
+	open map[poolKey]struct{} // being connected to
+	dead map[poolKey]struct{} // the last connection failed
+}
+
+// keptCheck is the result of one check.
+type keptCheck struct {
+	key poolKey
+	err error
+}
+
+func newKeptChecks() *keptChecks {
+	return &keptChecks{ended: make(chan keptCheck, checksAtOnce), open: map[poolKey]struct{}{}, dead: map[poolKey]struct{}{}}
+}
+
+// checkKept begins to check the endpoints of failed members, at most checksAtOnce at a time.
+func (r *Router) checkKept(ctx context.Context) {
+	if r.snapshot == nil || !r.snapshot.Degraded() {
+		return
+	}
+	k := r.kept
+	for _, s := range *r.services.Load() {
+		for _, e := range failedEndpoints(s.Route().Endpoints, r.view.Endpoints(s.Name), r.snapshot) {
+			key := r.cfg.endpointKey(e)
+			p := r.pools.get(key)
+			if _, busy := k.open[key]; busy || p == nil { // nil: not in the range of this relay
+				continue
+			}
+			if len(k.open) == checksAtOnce {
+				return
+			}
+			k.open[key] = struct{}{}
+			k.running.Go(func() { k.ended <- keptCheck{key, p.Probe(ctx)} })
+		}
+	}
+}
+
+// endCheck reports whether the routes must be computed anew. Requests that wait for an answer
+// of a dead endpoint end: its member has failed, and it accepts no connection.
+func (r *Router) endCheck(c keptCheck) (changed bool) {
+	delete(r.kept.open, c.key)
+	if _, dead := r.kept.dead[c.key]; dead == (c.err != nil) || !r.snapshot.Degraded() {
+		return false
+	}
+	if c.err == nil {
+		delete(r.kept.dead, c.key)
+		return true
+	}
+	r.kept.dead[c.key] = struct{}{}
+	for _, key := range []poolKey{c.key, c.key.forUpgrades()} {
+		if p := r.pools.get(key); p != nil {
+			p.Abandon()
+		}
+	}
+	return true
+}
+
+// markDead returns the kept endpoints; those that are dead are unreachable.
+func (r *Router) markDead(kept []*advertise.Endpoint) []*advertise.Endpoint {
+	for i, e := range kept {
+		if _, dead := r.kept.dead[r.cfg.endpointKey(e)]; dead != e.Unreachable {
+			marked := *e
+			marked.Unreachable = dead
+			kept[i] = &marked
+		}
+	}
+	return kept
+}
+
+// inRingOrder sorts the endpoints of a service, one for each worker.
+func inRingOrder(service string, endpoints []*advertise.Endpoint) []*advertise.Endpoint {
+	byID := make(map[string]*advertise.Endpoint, len(endpoints))
+	ids := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		byID[e.NodeID], ids[i] = e, e.NodeID
+	}
+	out := make([]*advertise.Endpoint, 0, len(ids))
+	for _, id := range ring.Order(service, ids) {
+		out = append(out, byID[id])
+	}
+	return out
+}
