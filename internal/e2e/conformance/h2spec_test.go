@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/summerwind/h2spec/config"
@@ -88,6 +89,11 @@ func runGroup(t *testing.T, cfg config.Config, g *spec.TestGroup, ids map[string
 	}
 }
 
+// filling is held by the case that has as many requests in flight as a connection may have: a
+// relay, or the worker, refuses some of those of five listeners at the same time, and a refused
+// one leaves its place to the request that is one too many.
+var filling sync.Mutex
+
 // runCase runs a case. A case that h2spec would skip fails.
 func runCase(cfg config.Config, id string, c *spec.TestCase) error {
 	if id == "http2/4.2/3" { // sends five fields, and expects them to exceed the frame size of the peer
@@ -100,6 +106,10 @@ func runCase(cfg config.Config, id string, c *spec.TestCase) error {
 		if err := errors.Join(err, first.Close()); err != nil {
 			return err
 		}
+	}
+	if id == "http2/5.1.2/1" {
+		filling.Lock()
+		defer filling.Unlock()
 	}
 	conn, err := spec.Dial(&cfg)
 	if err != nil {
