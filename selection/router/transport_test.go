@@ -231,6 +231,19 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 				if _, err := r.RoundTrip(req); !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
+				superseded := errors.New("superseded") // as of errgroup
+				caused, supersede := context.WithCancelCause(t.Context())
+				time.AfterFunc(50*time.Millisecond, func() { supersede(superseded) })
+				req, _ = http.NewRequestWithContext(caused, "GET", "http://echo/hang", nil)
+				if _, err := r.RoundTrip(req); !errors.Is(err, superseded) {
+					t.Error(err)
+				}
+				short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				req, _ = http.NewRequestWithContext(short, "GET", "http://echo/hang", nil)
+				if _, err := r.RoundTrip(req); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
 			})
 		})
 	}

@@ -47,7 +47,7 @@ func (t *request) classify(fault *upstream.Fault, load int, now time.Duration) {
 		a.reason = stageAttemptTimeout
 		a.clientDeadline = t.timeout < t.policy.RequestTimeout && now-a.sent < t.policy.AttemptTimeout
 	default:
-		a.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout
+		a.clientDeadline = t.limited && t.timeout < t.policy.RequestTimeout || fault.Committed() && t.late(now)
 	}
 }
 
@@ -126,7 +126,7 @@ func (a *attempt) result() selection.Result {
 func (t *request) mayRetry(now time.Duration) bool {
 	t.spent = false
 	switch a := &t.at; {
-	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now):
+	case t.attempts-t.misdirected-t.refusedViews >= t.handler.cfg.MaxAttempts || now >= t.deadline || t.late(now) || t.r.Context().Err() != nil:
 		return false
 	case !t.repeats() || !t.bodyWhole():
 		return false

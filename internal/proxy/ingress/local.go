@@ -33,6 +33,9 @@ type Answer struct{ request *request }
 // Begin is ServeHTTP for a request of this process, and returns when the answer of an endpoint has
 // begun and w has its head. Without an answer l has the refusal, or the request's context has ended.
 func (h *Handler) Begin(w http.ResponseWriter, r *http.Request, l *Local) (_ Answer, begun bool) {
+	if r.Context().Err() != nil {
+		return Answer{}, false // a kept connection would send it before it sees that
+	}
 	t := requestPool.Get().(*request)
 	defer func() {
 		if !begun {

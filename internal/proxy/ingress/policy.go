@@ -78,6 +78,11 @@ const leastAttempt = 100 * time.Millisecond
 func (t *request) takeDeadline() bool {
 	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
+	if at, set := t.r.Context().Deadline(); set && t.local != nil {
+		if own := max(0, at.Sub(t.handler.cfg.Epoch)-t.began); !given || own < left {
+			left, given = own, true
+		}
+	}
 	switch {
 	case err != nil:
 		t.answer(failure{Text: "the request cannot be carried: " + err.Error(), Code: wire.CodeBadRequest, Service: t.service.Name}, t.began)

@@ -96,8 +96,8 @@ type Fault struct {
 	Stage Stage
 	// Address is the address of the endpoint.
 	Address string
-	// Err is the cause: context.DeadlineExceeded if the deadline passed, context.Canceled if
-	// the client went away.
+	// Err is the cause: context.DeadlineExceeded if the deadline passed, that of the request's
+	// context, such as context.Canceled, if the client went away.
 	Err error
 
 	sent, committed, bodyConsumed, stale bool
@@ -233,8 +233,8 @@ func (e *Fault) DialLate() bool { return errors.Is(e.Err, errDialLate) }
 // cause returns the reason of a connection's error: the end of ctx, a passed deadline, or
 // the error itself.
 func cause(ctx context.Context, err error) (_ error, client bool) {
-	if cerr := context.Cause(ctx); cerr != nil {
-		return cerr, errors.Is(cerr, context.Canceled)
+	if ended := ctx.Err(); ended != nil {
+		return context.Cause(ctx), errors.Is(ended, context.Canceled)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return context.DeadlineExceeded, false

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -103,14 +104,15 @@ func (p *Pool) dialSession(ctx context.Context, g *progress, deadline time.Time)
 	if hasPassed(deadline) {
 		return nil, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: context.DeadlineExceeded, late: true}
 	}
+	limited := ctx
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
+		limited, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	nc, err := p.dial(ctx)
+	nc, err := p.dial(limited)
 	if err != nil {
-		if err.Err == context.Canceled {
+		if errors.Is(ctx.Err(), context.Canceled) {
 			err.Stage = StageClient
 		}
 		return nil, err

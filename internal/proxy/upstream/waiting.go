@@ -157,7 +157,7 @@ func (p *Pool) await(w *waiter) *Fault {
 	gaveUp := &Fault{Stage: StageDial, Address: p.cfg.Address, late: late, Err: context.DeadlineExceeded}
 	if cause := context.Cause(w.ctx); cause != nil {
 		gaveUp.Err = cause
-		if errors.Is(cause, context.Canceled) {
+		if errors.Is(w.ctx.Err(), context.Canceled) {
 			gaveUp.Stage = StageClient
 		}
 	}
