@@ -60,8 +60,47 @@ func TestAHigherRateCountsFromTheMomentOfItsChange(t *testing.T) {
 	if wait := b.Take(time.Millisecond, high); wait != 0 {
 		t.Errorf("a millisecond later it waits %v", wait)
 	}
-	if wait := b.Take(time.Millisecond, low); wait > 36*time.Second {
-		t.Errorf("with the lower rate again the next one waits %v", wait)
+}
+
+func TestARateThatIsRaisedAndLoweredAgainLetsNoBurstPassAnew(t *testing.T) {
+	low, high := Rate{Requests: 100, Per: time.Hour, Burst: 100}.For(1), Rate{Requests: 1000, Per: time.Second}.For(1)
+	var b Bucket
+	for range 100 {
+		b.Take(0, low)
+	}
+	now := time.Duration(0)
+	for range 10 { // both parts are in use while the change reaches the requests
+		now += time.Millisecond
+		if wait := b.Take(now, high); wait <= 0 || wait > time.Millisecond {
+			t.Fatalf("with the higher rate the next request waits %v", wait)
+		}
+		if wait := b.Take(now, low); wait < 35*time.Second || wait > 36*time.Second {
+			t.Fatalf("with the lower rate again it waits %v", wait)
+		}
+	}
+	b.Take(now, high)
+	now += 250 * time.Millisecond // half of what fills the bucket
+	passed := 0
+	for b.Take(now, high) == 0 {
+		passed++
+	}
+	if passed < 249 || passed > 250 {
+		t.Errorf("%d pass after a quarter of a second, want 250", passed)
+	}
+}
+
+func TestAHalfFullBucketIsHalfFullForAnotherRate(t *testing.T) {
+	low, high := Rate{Requests: 100, Per: time.Hour, Burst: 100}.For(1), Rate{Requests: 1000, Per: time.Second}.For(1)
+	var b Bucket
+	for range 250 {
+		b.Take(0, high)
+	}
+	passed := 0
+	for b.Take(0, low) == 0 {
+		passed++
+	}
+	if passed != 50 {
+		t.Errorf("%d of a burst of 100 pass, want 50", passed)
 	}
 }
 
