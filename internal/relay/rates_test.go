@@ -93,7 +93,10 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 	f := newFleet(t)
 	limited := func(s *Settings) {
 		s.TrustedProxies.Set("127.0.0.2/32")
-		s.Requests.Routes = []ingress.Route{{PathPrefix: "/export", Service: "echo", Rate: "1/h", Burst: 1}, {PathPrefix: "/", Service: "echo"}}
+		s.Requests.Routes = []ingress.Route{
+			{PathPrefix: "/export", Service: "echo", Rate: "1/h", Burst: 1}, {PathPrefix: "/", Service: "echo"},
+			{PathPrefix: "/bulk", Headers: map[string]string{"X-Tenant": "free"}, Service: "echo", Rate: "1/h", Burst: 1},
+		}
 		s.Requests.RateLimits = []ingress.RateLimit{
 			{Service: "echo", Caller: "*", Rate: "1/h", Burst: 2},
 			{Service: "*", Caller: "batch", Rate: "1/h", Burst: 5},
@@ -149,8 +152,10 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 		{gate, "127.0.0.8", "/", []string{"Ringway-Counted-Caller: batch"}, 2, `"caller";q=1;w=3600`}, // no client names itself
 		{gate, "127.0.0.2", "/", []string{"Ringway-Caller: batch"}, 5, `"caller";q=1;w=3600`},
 		{gate, "127.0.0.9", "/export/1", nil, 1, `"route";q=1;w=3600`},
-		{gate, "127.0.0.9", "/", nil, 1, `"caller";q=1;w=3600`},  // what the route refused is not counted for the caller
-		{gate, "127.0.0.2", "/", nil, 9, `"service";q=1;w=3600`}, // a proxy that names no caller: 20 less the 11 above
+		{gate, "127.0.0.11", "/bulk", []string{"X-Tenant: free", "Connection: X-Tenant"}, 1, `"route";q=1;w=3600`}, // no field that is not passed on evades it
+		{gate, "127.0.0.12", "/export", []string{"Ringway-Counted-Route: -"}, 0, `"route";q=1;w=3600`},             // no client says what it counts for
+		{gate, "127.0.0.9", "/", nil, 1, `"caller";q=1;w=3600`},                                                    // what the route refused is not counted for the caller
+		{gate, "127.0.0.2", "/", nil, 8, `"service";q=1;w=3600`},                                                   // a proxy that names no caller: 20 less the 12 above
 		{gate, "127.0.0.10", "/", nil, 0, `"service";q=1;w=3600`},
 	} {
 		if n, policy := passes(c.via, c.from, c.path, c.headers...); n != c.want || policy != c.policy {
@@ -161,6 +166,7 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 		want := []api.RateLimit{
 			{Of: "caller", Subject: "*", Burst: 2}, {Of: "caller", Subject: "batch", Burst: 5}, {Of: "service", Burst: 20},
 			{Of: "route", Subject: "{path_prefix: /export, service: echo, rate: 1/h, burst: 1}", Burst: 1},
+			{Of: "route", Subject: "{path_prefix: /bulk, headers: {X-Tenant: free}, service: echo, rate: 1/h, burst: 1}", Burst: 1},
 		}
 		var x api.Explanation
 		r.api(t, "/api/v1/services/echo/explain", &x)

@@ -33,6 +33,10 @@ const (
 	HopHeader = "Ringway-Hop"
 	// CountedCallerHeader names the caller of a forwarded request for limits on requests per second.
 	CountedCallerHeader = "Ringway-Counted-Caller"
+	// CountedRouteHeader names the route with a rate that a forwarded request has matched, "-" for
+	// none. The relay that gets the request cannot tell: fields that routes compare, such as those
+	// that Connection names, are not all passed on.
+	CountedRouteHeader = "Ringway-Counted-Route"
 	// ExposeHeader marks a forwarded request whose answer may show where it went.
 	ExposeHeader = "Ringway-Expose"
 	// RelayHeader, EndpointHeader and AttemptsHeader are on answers if route headers are

@@ -55,11 +55,7 @@ func (t *request) changes() *upstream.Exchange {
 		if t.key != "" {
 			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
 		}
-		if rates := t.handler.rates; rates != nil && rates.callers {
-			if caller := t.countedCaller(); caller != "" {
-				headers = append(headers, wire.Field{Name: wire.CountedCallerHeader, Value: caller})
-			}
-		}
+		headers = t.handler.rates.counted(t, headers)
 		if t.exposed {
 			headers = append(headers, wire.Field{Name: wire.ExposeHeader, Value: "1"})
 		}

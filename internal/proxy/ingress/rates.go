@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/affinity"
@@ -90,6 +91,7 @@ type rateLimit struct {
 	ratelimit.Rate
 	*rateState
 	of      string // what it counts
+	id      string // of a route, between relays
 	counter prometheus.Counter
 }
 
@@ -98,15 +100,16 @@ type rateLimits struct {
 	of     *Rates
 	limits map[[2]string]*rateLimit // by caller, empty for all together, and service
 	routes *routeTable              // nil unless a route has a rate
-	// perRoute are the limits by the place of the route.
+	// perRoute are the limits by the place of the route, and by their ID.
 	perRoute map[int]*rateLimit
+	byID     map[string]*rateLimit
 	callers  bool // one of limits has a caller
 }
 
 // newRateLimits returns nil without any limit. CheckRateLimits and CheckRoutes have reported those
 // that cannot be used.
 func newRateLimits(requests *Requests, of *Rates) *rateLimits {
-	l := &rateLimits{of: of, limits: map[[2]string]*rateLimit{}, perRoute: map[int]*rateLimit{}}
+	l := &rateLimits{of: of, limits: map[[2]string]*rateLimit{}, perRoute: map[int]*rateLimit{}, byID: map[string]*rateLimit{}}
 	add := func(kind, key string, rate ratelimit.Rate) *rateLimit {
 		return &rateLimit{Rate: rate, rateState: of.state(key), of: kind, counter: of.refused.WithLabelValues(kind)}
 	}
@@ -121,7 +124,9 @@ func newRateLimits(requests *Requests, of *Rates) *rateLimits {
 	}
 	for i, route := range requests.Routes {
 		if rate, err := route.rate(); err == nil && rate.Requests > 0 {
-			l.perRoute[i] = add(RateOfRoute, route.rateKey(), rate)
+			limit := add(RateOfRoute, route.rateKey(), rate)
+			limit.id = strconv.FormatUint(xxhash.Sum64String(route.rateKey()), 36)
+			l.perRoute[i], l.byID[limit.id] = limit, limit
 		}
 	}
 	if len(l.perRoute) > 0 {
@@ -229,17 +234,46 @@ func (l *rateLimits) ofService(service string) *rateLimit {
 	return l.limits[[2]string{"", anyOne}]
 }
 
+// noRoute is the ID of no route with a rate.
+const noRoute = "-"
+
 // ofRoute returns the limit of the route that matches the request, also if a header has named its
-// service.
+// service. The relay that has the client names it to the one that counts, unless it is of an older
+// release or has other routes.
 func (l *rateLimits) ofRoute(t *request) *rateLimit {
 	if l.routes == nil {
 		return nil
+	}
+	if named := t.r.Header[wire.CountedRouteHeader]; t.from == fromRelay && len(named) == 1 {
+		if limit := l.byID[named[0]]; limit != nil || named[0] == noRoute {
+			return limit
+		}
 	}
 	found := l.routes.find(hostName(t.r.Host), t.r)
 	if found == nil || found.service != t.service.Name {
 		return nil
 	}
 	return l.perRoute[found.place]
+}
+
+// counted adds what the relay that gets the request must know to count it.
+func (l *rateLimits) counted(t *request, headers []wire.Field) []wire.Field {
+	if l == nil {
+		return headers
+	}
+	if l.callers {
+		if caller := t.countedCaller(); caller != "" {
+			headers = append(headers, wire.Field{Name: wire.CountedCallerHeader, Value: caller})
+		}
+	}
+	if l.routes != nil {
+		id := noRoute
+		if limit := l.ofRoute(t); limit != nil {
+			id = limit.id
+		}
+		headers = append(headers, wire.Field{Name: wire.CountedRouteHeader, Value: id})
+	}
+	return headers
 }
 
 // withinRates counts the request for the limits of its caller, its route and its service. It returns

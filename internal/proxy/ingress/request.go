@@ -60,7 +60,7 @@ type request struct {
 	begun         upstream.Answer // of an endpoint, nil until then
 	aborted       bool            // the answer breaks off, or the client is gone
 	exchange      upstream.Exchange
-	headers       [14]wire.Field
+	headers       [15]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
