@@ -131,7 +131,7 @@ func TestAWrongValueIsRefusedWithSubjectCauseAndRemedy(t *testing.T) {
 		flag("--service-policy=shop=cookie-domain=my_shop.example.com", `cookie-domain "my_shop.example.com"`, "want labels of 1 to 63 letters, digits and '-'"),
 		flag("--service-policy=cookie-domain="+strings.Repeat("a", 64)+".example.com", "browsers refuse others", "want labels of 1 to 63 letters"),
 		flag("--service-policy=cookie-domain=-shop.example.com", "browsers refuse others", "not at the ends of a label"),
-		relay("--session-cookie", "browsers discard a cookie with the prefix __Host- that has a domain, and cookie-domain is example.com", "a name without the prefix, or the service without cookie-domain", "--session-cookie=shop=__Host-sid", "--service-policy=cookie-domain=example.com"),
+		relay("--session-cookie", "browsers discard a cookie with the prefix __Host- that has a domain, and cookie-domain is example.com", "a name without the prefix, or leave cookie-domain out, also of the policy of all services", "--session-cookie=shop=__Host-sid", "--service-policy=cookie-domain=example.com"),
 		relay(`--session-cookie "shop=__host-sid"`, "with the prefix __Host- and another path than /, and cookie-path is /pay", "a name without the prefix, or cookie-path=/", "--session-cookie=shop=__host-sid", "--service-policy=shop=cookie-path=/pay"),
 		wrong{"relay", []string{"--session-cookie=shop=__Host-sid"}, "service-policy: ['shop=cookie-path=/pay']", "--session-cookie", "cookie-path is /pay", "or cookie-path=/"},
 		flag("--service-policy=shop=cookie-path=shop", `cookie-path "shop"`, "want a path from the root, such as /shop"),

@@ -94,8 +94,8 @@ func (c *Clients) Leave(left *client) {
 }
 
 // add adds a client. The lock is held. Those without a request in flight go when the number of clients
-// has doubled, into a new map, because a map does not shrink: so the memory depends on the requests in
-// flight, and not on how many addresses clients use.
+// has doubled, into a new map, because a map does not shrink: so the memory depends on the most
+// requests that were in flight, and not on how many addresses clients use.
 func (s *clientShard) add(key clientKey) *client {
 	if len(s.clients) >= s.sweepAt {
 		busy := map[clientKey]*client{}

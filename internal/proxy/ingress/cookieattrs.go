@@ -145,7 +145,7 @@ func (p *Policies) CheckCookie(service, name string) error {
 	case !OnlyOfItsHost(name):
 		return nil
 	case a.Domain != "":
-		return fmt.Errorf("browsers discard a cookie with the prefix __Host- that has a domain, and %s is %s: write a name without the prefix, or the service without %[1]s", KeyCookieDomain, a.Domain)
+		return fmt.Errorf("browsers discard a cookie with the prefix __Host- that has a domain, and %s is %s: write a name without the prefix, or leave %[1]s out, also of the policy of all services", KeyCookieDomain, a.Domain)
 	case a.Path != "/":
 		return fmt.Errorf("browsers discard a cookie with the prefix __Host- and another path than /, and %s is %.80s: write a name without the prefix, or %[1]s=/", KeyCookiePath, a.Path)
 	}
