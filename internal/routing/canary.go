@@ -111,7 +111,8 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 	alone := len(split.rest) == 0
 	var more []*Target
 	for _, e := range route.Endpoints {
-		if !ready.has(e) || in[e.NodeID] || e.Unreachable || !of.Has(e) && !alone {
+		_, refused := route.Refused[e.NodeID] // by targets, which has counted it
+		if refused || !ready.has(e) || in[e.NodeID] || e.Unreachable || !of.Has(e) && !alone {
 			continue
 		}
 		t, err := r.endpointTarget(e, route.TCP)

@@ -171,7 +171,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	c := startCluster(t, 1, 1)
 	dead := join(t, "w2", identity.RoleWorker, c.relays[0])
 	offer(t, dead, advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
-	r := watch(t, c.relays[0], func(*routing.Config) {})
+	r := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.AuditInterval = 10 * time.Millisecond })
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
 		cfg.Choosing.Strategies = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
 	})
@@ -190,6 +190,15 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	}
 	if workers := r.of("echo").Plan.Workers(); len(workers) != 2 || len(r.of("echo").Endpoints) != 2 {
 		t.Errorf("planned with %v: every relay must plan with the same workers", workers)
+	}
+	for weight := range int32(5) { // each change makes another route
+		offered := c.offers["w1"]
+		offered.Weight = 20 + weight
+		offer(t, c.workers["w1"], offered)
+		procs.Await(t, "the change", func() bool { return r.of("echo").Range[0].Endpoint.Weight == offered.Weight })
+	}
+	if n := r.events()["surplus"]; n != 0 {
+		t.Errorf("%d times a connection to w2 was made that is not wanted", n)
 	}
 	c.workers["w1"].catalogue.Offer(nil)
 	procs.Await(t, "w2 is better than nothing", inRange("w2"))

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/ring"
@@ -50,6 +52,57 @@ func TestWhileCutOffWhatFailedStaysAndWhatLeftIsGone(t *testing.T) {
 	}
 }
 
+// cutOff returns a router whose gossip is cut off from the workers w1, w2, … of echo, and which has a
+// pool for each.
+func cutOff(t *testing.T, workers ...net.Listener) (*Router, []*advertise.Endpoint) {
+	t.Helper()
+	pools := newPools(func(key poolKey) (*upstream.Pool, error) {
+		return upstream.NewPool(upstream.Config{Address: key.address})
+	})
+	r := &Router{pools: pools, kept: newKeptChecks(), view: new(advertise.View)}
+	var departures []membership.Departure
+	var endpoints []*advertise.Endpoint
+	for i, l := range workers {
+		e := &advertise.Endpoint{Worker: &advertise.Worker{NodeID: fmt.Sprint("w", i+1)}}
+		e.Address, e.Protocol = l.Addr().String(), advertise.HTTP1
+		p, err := pools.hold(r.cfg.endpointKey(e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		endpoints = append(endpoints, e)
+		departures = append(departures, membership.Departure{Member: membership.Member{ID: e.NodeID}, Reason: membership.Failed, At: time.Unix(0, 0)})
+	}
+	service, err := NewService("echo", selection.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := service.SetRoute(&Route{Endpoints: endpoints}, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.services.Store(&map[string]*Service{"echo": service})
+	r.snapshot = membership.NewSnapshot(1, "r1", []membership.Member{{ID: "r1"}}).WithDepartures(departures, true)
+	return r, endpoints
+}
+
+// check plays a round of checks, and returns how often the routes were to be computed, and which of
+// the endpoints are unreachable.
+func (r *Router) check(t *testing.T, endpoints []*advertise.Endpoint) (changed int, unreachable []string) {
+	r.checkKept(t.Context())
+	for len(r.kept.open) > 0 {
+		if r.endCheck(<-r.kept.ended) {
+			changed++
+		}
+		r.nextChecks(t.Context())
+	}
+	for _, e := range r.markDead(slices.Clone(endpoints)) {
+		if e.Unreachable {
+			unreachable = append(unreachable, e.NodeID)
+		}
+	}
+	return changed, unreachable
+}
+
 // Half of the members are on the other side of a partition; w1 is on this side and dies.
 func TestWhileCutOffAFailedWorkerThatAcceptsNoConnectionGetsNoRequests(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -58,74 +111,60 @@ func TestWhileCutOffAFailedWorkerThatAcceptsNoConnectionGetsNoRequests(t *testin
 		t.Cleanup(s.Close)
 		return s
 	}
-	owner := newPools(func(key poolKey) (*upstream.Pool, error) {
-		return upstream.NewPool(upstream.Config{Address: key.address})
-	})
-	r := &Router{pools: owner, kept: newKeptChecks(), view: new(advertise.View)}
-	service, err := NewService("echo", selection.DefaultConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers, requests, route := map[string]*httptest.Server{}, map[string]<-chan *upstream.Fault{}, &Route{}
-	var departures []membership.Departure
-	for _, id := range []string{"w1", "w2"} {
-		servers[id] = hangs()
-		e := &advertise.Endpoint{Worker: &advertise.Worker{NodeID: id}}
-		e.Address, e.Protocol = servers[id].Listener.Addr().String(), advertise.HTTP1
-		p, err := owner.hold(r.cfg.endpointKey(e))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		requests[id] = waiting(t, p)
+	w1, w2 := hangs(), hangs()
+	r, endpoints := cutOff(t, w1.Listener, w2.Listener)
+	var requests []<-chan *upstream.Fault
+	for _, e := range endpoints {
+		requests = append(requests, waiting(t, r.pools.get(r.cfg.endpointKey(e))))
 		<-asked
-		route.Endpoints = append(route.Endpoints, e)
-		departures = append(departures, membership.Departure{Member: membership.Member{ID: id}, Reason: membership.Failed, At: time.Unix(0, 0)})
 	}
-	if err := service.SetRoute(route, 0); err != nil {
-		t.Fatal(err)
-	}
-	r.services.Store(&map[string]*Service{"echo": service})
-	r.snapshot = membership.NewSnapshot(1, "r1", []membership.Member{{ID: "r1"}}).WithDepartures(departures, true)
-	_ = servers["w1"].Listener.Close() // its connection stays, as that of a host that is gone
+	_ = w1.Listener.Close() // its connection stays, as that of a host that is gone
 
-	check := func() (changed int, unreachable []string) {
-		r.checkKept(t.Context())
-		for range len(r.kept.open) {
-			if r.endCheck(<-r.kept.ended) {
-				changed++
-			}
-		}
-		for _, e := range r.markDead(slices.Clone(route.Endpoints)) {
-			if e.Unreachable {
-				unreachable = append(unreachable, e.NodeID)
-			}
-		}
-		return changed, unreachable
-	}
 	for range 2 {
-		if _, unreachable := check(); !slices.Equal(unreachable, []string{"w1"}) {
+		if _, unreachable := r.check(t, endpoints); !slices.Equal(unreachable, []string{"w1"}) {
 			t.Errorf("unreachable are %v, want w1", unreachable)
 		}
 	}
-	if err := <-requests["w1"]; !errors.Is(err, upstream.ErrAbandoned) {
+	if err := <-requests[0]; !errors.Is(err, upstream.ErrAbandoned) {
 		t.Errorf("the request to w1: %v", err)
 	}
 	select {
-	case err := <-requests["w2"]:
+	case err := <-requests[1]:
 		t.Errorf("the request to w2 ended: %v", err)
 	default:
 	}
-	if changed, _ := check(); changed != 0 {
+	if changed, _ := r.check(t, endpoints); changed != 0 {
 		t.Errorf("routes are computed %d times although nothing has changed", changed)
 	}
-	back, err := net.Listen("tcp", servers["w1"].Listener.Addr().String())
+	r.pools.release(r.cfg.endpointKey(endpoints[0])) // as its link, which has no connection
+	back, err := net.Listen("tcp", w1.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer back.Close()
 	defer close(release)
-	if changed, unreachable := check(); changed != 1 || len(unreachable) > 0 {
+	if changed, unreachable := r.check(t, endpoints); changed != 1 || len(unreachable) > 0 {
 		t.Errorf("when w1 accepts connections: %d changes, unreachable %v", changed, unreachable)
+	}
+	if r.pools.get(r.cfg.endpointKey(endpoints[0])) != nil {
+		t.Error("the pool of w1 is held for a check that it does not need")
+	}
+}
+
+func TestWhileCutOffEveryKeptWorkerHasItsTurn(t *testing.T) {
+	var workers []net.Listener
+	for range 2*checksAtOnce + 3 {
+		workers = append(workers, procs.Listen(t))
+	}
+	r, endpoints := cutOff(t, workers...)
+	last := endpoints[len(endpoints)-1]
+	_ = workers[len(workers)-1].Close()
+	if changed, unreachable := r.check(t, endpoints); changed != 1 || !slices.Equal(unreachable, []string{last.NodeID}) {
+		t.Errorf("%d changes, unreachable are %v, want %s", changed, unreachable, last.NodeID)
+	}
+	r.snapshot = membership.NewSnapshot(2, "r1", []membership.Member{{ID: "r1"}})
+	r.reviveAll()
+	if _, unreachable := r.check(t, endpoints); len(unreachable) > 0 {
+		t.Errorf("after the cut %v are unreachable", unreachable)
 	}
 }

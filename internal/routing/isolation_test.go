@@ -3,10 +3,14 @@ package routing_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
@@ -64,4 +68,37 @@ func TestAServiceThatCannotBeRoutedKeepsItsRouteAndCostsNoOther(t *testing.T) {
 	broken.Policy = "retry=never"
 	offer(t, bad, broken)
 	procs.Await(t, "an offer without the fault is routed", func() bool { return r.of("bad").Policy.Retry == advertise.RetryNever })
+}
+
+func TestAFaultOutsideOfAServiceCostsAnUpdateAndNotTheProcess(t *testing.T) {
+	t.Parallel()
+	full, empty := join(t, "r1", identity.RoleRelay, nil), join(t, "r1", identity.RoleRelay, nil)
+	offer(t, join(t, "w1", identity.RoleWorker, full), advertise.Service{Name: "echo", Address: backend(t)})
+	procs.Await(t, "the service and both views", func() bool {
+		return slices.Contains(slices.Collect(full.catalogue.View().Services()), "echo") && empty.catalogue.View().Members() != nil
+	})
+	show := make(views)
+	reg := prometheus.NewRegistry()
+	var log logtest.Log
+	router := route(t, full, func(c *routing.Config) {
+		c.Catalogue, c.Registerer, c.Logger = show, reg, slog.New(slog.NewTextHandler(&log, nil))
+		c.Vanished = func(s *routing.Service) { panic("forgot " + s.Name) }
+	})
+	known := func() bool {
+		_, known := router.Service("echo")
+		return known
+	}
+	show <- full.catalogue.View()
+	procs.Await(t, "a route", known)
+	show <- empty.catalogue.View()
+	procs.Await(t, "the fault is counted", func() bool {
+		return logtest.Series(t, reg, "ringway_relay_route_updates_total")["failed"] == 1
+	})
+	show <- full.catalogue.View()
+	procs.Await(t, "a route again", known)
+	for _, want := range []string{"forgot echo", "routing.(*Router).update", "report it"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
+	}
 }

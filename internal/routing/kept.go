@@ -53,8 +53,9 @@ type keptChecks struct {
 	running sync.WaitGroup
 
 	// Used only by Run.
-	open map[poolKey]struct{} // being connected to
-	dead map[poolKey]struct{} // the last connection failed
+	queue []poolKey            // the rest of this round
+	open  map[poolKey]struct{} // being connected to
+	dead  map[poolKey]bool     // the last connection failed; true if the pool is held for the next check
 }
 
 // keptCheck is the result of one check.
@@ -64,28 +65,39 @@ type keptCheck struct {
 }
 
 func newKeptChecks() *keptChecks {
-	return &keptChecks{ended: make(chan keptCheck, checksAtOnce), open: map[poolKey]struct{}{}, dead: map[poolKey]struct{}{}}
+	return &keptChecks{ended: make(chan keptCheck, checksAtOnce), open: map[poolKey]struct{}{}, dead: map[poolKey]bool{}}
 }
 
-// checkKept begins to check the endpoints of failed members, at most checksAtOnce at a time.
+// checkKept begins a round of checks of the endpoints of failed members, unless one is under way:
+// each has its turn, however many there are.
 func (r *Router) checkKept(ctx context.Context) {
+	k := r.kept
 	if r.snapshot == nil || !r.snapshot.Degraded() {
+		k.queue = nil
 		return
 	}
-	k := r.kept
-	for _, s := range *r.services.Load() {
-		for _, e := range failedEndpoints(s.Route().Endpoints, r.view.Endpoints(s.Name), r.snapshot) {
-			key := r.cfg.endpointKey(e)
-			p := r.pools.get(key)
-			if _, busy := k.open[key]; busy || p == nil { // nil: not in the range of this relay
-				continue
+	if len(k.queue) == 0 {
+		for _, s := range *r.services.Load() {
+			for _, e := range failedEndpoints(s.Route().Endpoints, r.view.Endpoints(s.Name), r.snapshot) {
+				k.queue = append(k.queue, r.cfg.endpointKey(e))
 			}
-			if len(k.open) == checksAtOnce {
-				return
-			}
-			k.open[key] = struct{}{}
-			k.running.Go(func() { k.ended <- keptCheck{key, p.Probe(ctx)} })
 		}
+	}
+	r.nextChecks(ctx)
+}
+
+// nextChecks begins checks until checksAtOnce are open.
+func (r *Router) nextChecks(ctx context.Context) {
+	k := r.kept
+	for len(k.queue) > 0 && len(k.open) < checksAtOnce {
+		key := k.queue[0]
+		k.queue = k.queue[1:]
+		p := r.pools.get(key)
+		if _, busy := k.open[key]; busy || p == nil { // nil: not in the range of this relay
+			continue
+		}
+		k.open[key] = struct{}{}
+		k.running.Go(func() { k.ended <- keptCheck{key, p.Probe(ctx)} })
 	}
 }
 
@@ -97,16 +109,34 @@ func (r *Router) endCheck(c keptCheck) (changed bool) {
 		return false
 	}
 	if c.err == nil {
-		delete(r.kept.dead, c.key)
+		r.revive(c.key)
 		return true
 	}
-	r.kept.dead[c.key] = struct{}{}
+	// It gets no requests, so its connections end: without this hold there would be no next check.
+	_, err := r.pools.hold(c.key)
+	r.kept.dead[c.key] = err == nil
 	for _, key := range []poolKey{c.key, c.key.forUpgrades()} {
 		if p := r.pools.get(key); p != nil {
 			p.Abandon()
 		}
 	}
 	return true
+}
+
+// revive forgets that an endpoint is dead.
+func (r *Router) revive(key poolKey) {
+	if r.kept.dead[key] {
+		r.pools.release(key)
+	}
+	delete(r.kept.dead, key)
+}
+
+// reviveAll forgets all that is known of kept endpoints: none is kept any more.
+func (r *Router) reviveAll() {
+	r.kept.queue = nil
+	for key := range r.kept.dead {
+		r.revive(key)
+	}
 }
 
 // markDead returns the kept endpoints; those that are dead are unreachable.

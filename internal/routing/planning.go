@@ -169,9 +169,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 			if err != nil {
 				return true, err
 			}
-			if next.Range, err = r.targets(next, assignments, ready, spec); err != nil {
-				return true, err
-			}
+			next.Range = r.targets(next, assignments, ready, spec)
 			next.MinEffective = plan.Spacing(i)
 			next.Elsewhere = slices.DeleteFunc(r.peers(plan.Affine()), func(p relaypool.Peer) bool { return r.cfg.Datacenter == "" || p.Datacenter == r.cfg.Datacenter })
 		} else {
@@ -211,7 +209,7 @@ func (r *Router) observed(route *Route, workers []affinity.Worker, ready *readyE
 	if err != nil {
 		return nil, err
 	}
-	return r.targets(route, assignments, ready, spec)
+	return r.targets(route, assignments, ready, spec), nil
 }
 
 // mostlyTCP reports whether more than half of the endpoints take TCP sessions. A majority
@@ -373,13 +371,13 @@ func (r *Router) logRoute(service string, old, next *Route) {
 	case old.Plan == nil: // with thousands of services, these lines would fill the log of a start
 		r.cfg.Logger.Debug("service found", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	case old.Affine() != next.Affine():
-		r.cfg.Logger.Info("role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
+		r.lines.Log(slog.LevelInfo, "role for a service changed", "service", service, "role", role, "endpoints", len(next.Endpoints))
 	case next.OutOfReach && !old.OutOfReach && len(next.Elsewhere) > 0:
 		r.lines.Log(slog.LevelWarn, "no worker of this zone is in reach: requests go to relays of other zones", "service", service, "workers", next.Unreachable)
 	case old.OutOfReach && !next.OutOfReach && len(old.Elsewhere) > 0:
 		r.lines.Log(slog.LevelInfo, "a worker of this zone is in reach again", "service", service, "workers", len(next.Range))
 	}
 	if reason := next.Plan.Fallback(); reason != "" && (old.Plan == nil || old.Plan.Fallback() == "") {
-		r.cfg.Logger.Warn("service is planned by projection instead", "service", service, "strategy", r.agreement.inUse.plans.Strategy, "reason", reason)
+		r.lines.Log(slog.LevelWarn, "service is planned by projection instead", "service", service, "strategy", r.agreement.inUse.plans.Strategy, "reason", reason)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/strategy"
 )
@@ -53,7 +54,8 @@ const (
 // strategyResolver decides on the strategy of every service. Only the router's goroutine calls it.
 type strategyResolver struct {
 	cfg      ChoosingConfig
-	logger   *slog.Logger
+	logger   *slog.Logger      // of measurements
+	lines    *loglimit.Limiter // about what workers advertise
 	metrics  *strategy.Metrics
 	problems *prometheus.CounterVec
 	policies *prometheus.CounterVec // problems of policies
@@ -62,12 +64,12 @@ type strategyResolver struct {
 	running sync.WaitGroup
 }
 
-func newChoosing(cfg Config) (*strategyResolver, error) {
+func newChoosing(cfg Config, lines *loglimit.Limiter) (*strategyResolver, error) {
 	metrics, err := strategy.NewMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, metrics: metrics, ctx: context.Background()}
+	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, lines: lines, metrics: metrics, ctx: context.Background()}
 	c.problems = metric.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
 	metric.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
 	c.policies = metric.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
@@ -141,7 +143,7 @@ func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
 		level = slog.LevelDebug
 	}
 	of.decided = true
-	c.logger.Log(c.ctx, level, "strategy of a service", "service", s.Name, "selection", spec.String(), "origin", string(origin))
+	c.lines.Log(level, "strategy of a service", "service", s.Name, "selection", spec.String(), "origin", string(origin))
 	return nil
 }
 
@@ -167,7 +169,7 @@ func (c *strategyResolver) logUnknown(s *Service, of *strategyState) {
 	of.unknown = unknown
 	if len(unknown) > 0 {
 		c.problems.WithLabelValues(problemUnknown).Inc()
-		c.logger.Warn("preferred nodes do not offer the service: they may be down, or their names misspelt",
+		c.lines.Log(slog.LevelWarn, "preferred nodes do not offer the service: they may be down, or their names misspelt",
 			"service", s.Name, "selection", choice.Spec.String(), "unknown", strings.Join(unknown, ","))
 	}
 }
@@ -178,14 +180,14 @@ func (c *strategyResolver) advertised(service string, of *strategyState, votes V
 	for _, text := range slices.Sorted(maps.Keys(votes.invalid)) {
 		if !slices.Contains(of.advertised, text) {
 			c.problems.WithLabelValues(problemInvalid).Inc()
-			c.logger.Warn("the strategy that a service advertises is not used: it is invalid", "service", service, "selection", text, "err", votes.invalid[text])
+			c.lines.Log(slog.LevelWarn, "the strategy that a service advertises is not used: it is invalid", "service", service, "selection", text, "err", votes.invalid[text])
 		}
 	}
 	ranked := Ranked(votes.Selections)
 	said := append(slices.Sorted(maps.Keys(votes.invalid)), slices.Sorted(maps.Keys(votes.Selections))...)
 	if len(ranked) > 1 && !slices.Equal(said, of.advertised) {
 		c.problems.WithLabelValues(problemDisagreement).Inc()
-		c.logger.Warn("the workers of a service advertise different strategies; most of them decide", "service", service,
+		c.lines.Log(slog.LevelWarn, "the workers of a service advertise different strategies; most of them decide", "service", service,
 			"used", cmp.Or(ranked[0], "the relay's setting"), "advertised", strings.Join(ranked, " "))
 	}
 	of.advertised = said
@@ -232,11 +234,11 @@ func (c *strategyResolver) policy(service string, of *strategyState, votes Votes
 	}
 	if len(invalid) > 0 && !slices.Equal(invalid, of.invalid) {
 		c.policies.WithLabelValues(problemInvalid).Inc()
-		c.logger.Warn("parts of the policy that a service advertises are not used", "service", service, "err", strings.Join(invalid, "; "))
+		c.lines.Log(slog.LevelWarn, "parts of the policy that a service advertises are not used", "service", service, "err", strings.Join(invalid, "; "))
 	}
 	if len(differing) > 0 && !slices.Equal(differing, of.differing) {
 		c.policies.WithLabelValues(problemDisagreement).Inc()
-		c.logger.Warn("the workers of a service advertise different policies; most of them decide", "service", service,
+		c.lines.Log(slog.LevelWarn, "the workers of a service advertise different policies; most of them decide", "service", service,
 			"used", cmp.Or(won.String(), "the relay's settings"), "advertised", strings.Join(differing, "; "))
 	}
 	of.invalid, of.differing = invalid, differing

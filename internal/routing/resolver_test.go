@@ -1,17 +1,19 @@
 package routing
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/loglimit"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/selection"
 )
@@ -22,14 +24,17 @@ type chooser struct {
 	t       *testing.T
 	service *Service
 	of      strategyState
-	log     bytes.Buffer
+	log     logtest.Log
 }
 
 func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
 	t.Helper()
 	c := &chooser{t: t}
+	logger := slog.New(slog.NewTextHandler(&c.log, nil))
+	lines := loglimit.New(logger)
+	t.Cleanup(lines.Stop)
 	var err error
-	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&c.log, nil))}); err != nil {
+	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: logger}, lines); err != nil {
 		t.Fatal(err)
 	}
 	if c.service, err = NewService("echo", selection.DefaultConfig()); err != nil {
@@ -223,5 +228,22 @@ func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
 		if int(invalid) != step.invalid || int(disagreement) != step.disagreement || strings.Count(c.log.String(), "\n") != step.invalid+step.disagreement {
 			t.Errorf("%q: %v invalid, %v disagreements, want %d, %d; the log:\n%s", step.advertised, invalid, disagreement, step.invalid, step.disagreement, c.log.String())
 		}
+	}
+}
+
+// A worker may publish two records a second, each with other texts for each of its services.
+func TestWhatAWorkerAdvertisesFillsNoLog(t *testing.T) {
+	c := newChooser(t, ChoosingConfig{})
+	const texts = 500
+	begun := time.Now()
+	for i := range texts {
+		c.decides(fmt.Sprint("bogus", i))
+	}
+	seconds := 1 + int(time.Since(begun).Seconds())
+	if n := strings.Count(c.log.String(), "\n"); n > seconds*(loglimit.Lines+1) {
+		t.Errorf("%d lines within %d s, want at most %d in each, and their number", n, seconds, loglimit.Lines)
+	}
+	if n := c.problemsOf(problemInvalid); n != texts {
+		t.Errorf("%d problems are counted, want %d", n, texts)
 	}
 }

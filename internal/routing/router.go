@@ -140,7 +140,7 @@ func New(cfg Config) (*Router, error) {
 	if r.forwarding, err = newForwarding(cfg, r.lines, r.pools); err != nil {
 		return nil, err
 	}
-	if r.choosing, err = newChoosing(cfg); err != nil {
+	if r.choosing, err = newChoosing(cfg, r.lines); err != nil {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})
@@ -234,6 +234,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.forwarding.start(ctx)()
 	defer r.choosing.start(ctx)()
 	probing, endProbes := context.WithCancel(ctx)
+	defer r.reviveAll()
 	defer r.kept.running.Wait() // each result has room in ended
 	defer r.reach.running.Wait()
 	defer endProbes()
@@ -249,7 +250,7 @@ func (r *Router) Run(ctx context.Context) error {
 	pacer, changed := publish.NewPacer(), false
 	var due, graceOver <-chan time.Time // nil channels never fire
 	plan := func() {
-		planned, next := r.update()
+		planned, next := r.updateOrStay()
 		if planned { // a view without effect, such as that of a member without offers, delays no other
 			pacer.Begin(r.cfg.CoalesceDelay)
 		}
@@ -302,6 +303,7 @@ func (r *Router) Run(ctx context.Context) error {
 			continue
 		case c := <-r.kept.ended:
 			changed = r.endCheck(c) || changed
+			r.nextChecks(probing)
 		case call := <-r.calls:
 			call()
 			continue
@@ -383,12 +385,29 @@ func (r *Router) routeAlone(s *Service, relaysChanged bool, now time.Time) (comp
 	return r.route(s, relaysChanged, now)
 }
 
+// retryAfterPanic is when an update is tried again, also if nothing changes: the view that it did not
+// take may be the last one for long.
+const retryAfterPanic = time.Second
+
+// updateOrStay is update, but after a panic the routes stay, as in routeAlone: what is computed for
+// all services together comes from the records of all members, too.
+func (r *Router) updateOrStay() (planned bool, next time.Time) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.updates.WithLabelValues(routeFailed).Inc()
+			r.lines.Log(slog.LevelError, "cannot update the routes; the last ones stay; a defect of this build: report it", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			planned, next = true, time.Now().Add(retryAfterPanic)
+		}
+	}()
+	return r.update()
+}
+
 // update recomputes what changed and publishes it. It returns whether there was any change,
 // and when the next vanished member loses its place, zero if there is none.
 func (r *Router) update() (planned bool, next time.Time) {
 	now := time.Now()
 	if !r.snapshot.Degraded() {
-		clear(r.kept.dead)
+		r.reviveAll()
 	}
 	dead := r.failedPools()
 	relaysChanged := r.updateFleet(now)

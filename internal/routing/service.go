@@ -272,19 +272,15 @@ func (t *Target) keys() []poolKey {
 // targets returns the endpoints of this relay's range. Endpoints that could not be reached
 // are left out, unless the strategy may use no other: then an attempt costs nothing, and
 // the first connection ends the outage.
-func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready *readyEndpoints, spec strategy.Spec) ([]*Target, error) {
+func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready *readyEndpoints, spec strategy.Spec) []*Target {
 	sharing := r.relaysSharing(route, ready)
-	reachable, unreachable := make([]*Target, 0, len(assignments)), []*Target(nil)
-	for _, a := range assignments {
-		e := ready.of(a.Worker)
-		if e == nil {
-			continue // vanished, with its place kept
-		}
+	reachable, unreachable := make([]*Target, 0, len(assignments)), []affinity.Assignment(nil)
+	use := func(a affinity.Assignment, e *advertise.Endpoint) {
 		t, err := r.endpointTarget(e, route.TCP)
 		if err != nil {
 			// One endpoint that cannot be dialled must not prevent the use of the others.
 			r.leaveOut(route, e, err)
-			continue
+			return
 		}
 		t.Weight, t.Endpoint = a.Weight, e
 		t.Guest = r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
@@ -293,25 +289,26 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 			t.Limit = (slots-1)/max(sharing[a.Worker], 1) + 1
 		}
 		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= slots // the sidecar does not know the operator's
-		if e.Unreachable {
-			unreachable = append(unreachable, t)
-		} else {
-			reachable = append(reachable, t)
+		reachable = append(reachable, t)
+	}
+	for _, a := range assignments {
+		switch e := ready.of(a.Worker); {
+		case e == nil: // vanished, with its place kept
+		case e.Unreachable: // a target would keep a connection that is not wanted
+			unreachable = append(unreachable, a)
+		default:
+			use(a, e)
 		}
 	}
-	route.Unreachable = len(unreachable)
-	if len(reachable) == 0 {
-		route.OutOfReach = len(unreachable) > 0
-		return unreachable, nil
-	}
-	if preferred := func(t *Target) bool { return slices.Contains(spec.Preferred, t.Node) }; spec.Name == strategy.Manual && !slices.ContainsFunc(reachable, preferred) {
-		for _, t := range unreachable {
-			if preferred(t) {
-				reachable = append(reachable, t)
-			}
+	route.Unreachable, route.OutOfReach = len(unreachable), len(reachable) == 0 && len(unreachable) > 0
+	preferred := func(node string) bool { return slices.Contains(spec.Preferred, node) }
+	chosen := spec.Name == strategy.Manual && !slices.ContainsFunc(reachable, func(t *Target) bool { return preferred(t.Node) })
+	for _, a := range unreachable {
+		if route.OutOfReach || chosen && preferred(a.Worker) {
+			use(a, ready.of(a.Worker))
 		}
 	}
-	return reachable, nil
+	return reachable
 }
 
 // errOtherKind is the error of an endpoint that differs from most endpoints of its service.
