@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
 )
 
@@ -50,6 +51,7 @@ type proberConfig struct {
 // the one that is cut off.
 type prober struct {
 	cfg         proberConfig
+	lines       *loglimit.Limiter // a network that fails has many endpoints
 	scheduler   *scheduler[target]
 	unreachable prometheus.Gauge
 }
@@ -70,7 +72,7 @@ func newProber(cfg proberConfig) (*prober, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	x := &prober{cfg: cfg, unreachable: metric.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
+	x := &prober{cfg: cfg, lines: loglimit.New(cfg.Logger), unreachable: metric.With(nil).Gauge("ringway_advertise_endpoints_unreachable", "Endpoints of live workers that this node could not connect to and sends no requests to.")}
 	var err error
 	x.scheduler, err = newScheduler(schedulerConfig[target]{
 		Expire: x.expire, MaxConcurrent: maxConcurrentChecks, MaxPending: maxPendingChecks,
@@ -106,6 +108,7 @@ func Refused(err error) bool {
 // goroutines and returns when they have ended.
 func (x *prober) run(ctx context.Context) error {
 	var rechecking sync.WaitGroup
+	defer x.lines.Stop()
 	defer rechecking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,9 +172,9 @@ func (x *prober) expire(ctx context.Context, t target) (outcome checkOutcome, er
 	switch {
 	case err != nil:
 	case reachable:
-		x.cfg.Logger.Info("endpoint can be connected to again", "service", t.service, "worker", t.id, "address", t.address)
+		x.lines.Log(slog.LevelInfo, "endpoint can be connected to again", "service", t.service, "worker", t.id, "address", t.address)
 	case outcome == checkExpired:
-		x.cfg.Logger.Info("endpoint cannot be connected to although its worker is alive: this node sends it no requests until a connection succeeds", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
+		x.lines.Log(slog.LevelInfo, "endpoint cannot be connected to although its worker is alive: this node sends it no requests until a connection succeeds", "service", t.service, "worker", t.id, "address", t.address, "err", refusal)
 	}
 	return outcome, err
 }

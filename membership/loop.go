@@ -201,7 +201,7 @@ func (n *Node) leaveOut(old *Snapshot, m Member) bool {
 	}
 	if before, shown := old.Get(m.ID); shown && before.Epoch == m.Epoch { // else reported before, or never in a view
 		n.metrics.events.WithLabelValues("unproven").Inc()
-		n.logger.Warn("member left out: its identity is not proven any more", "member", m.ID, "addr", m.GossipAddr, "reason", reason)
+		n.lines.Log(slog.LevelWarn, "member left out: its identity is not proven any more", "member", m.ID, "addr", m.GossipAddr, "reason", reason)
 	}
 	return true
 }
