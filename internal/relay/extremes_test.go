@@ -11,33 +11,32 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// offers has a member offer services without the checks of an agent.
-func (f *fleet) offers(id string, services []advertise.Service) {
+// publisher is a member that publishes what it is told, without the checks of an agent or a relay.
+func (f *fleet) publisher(id string, role identity.Role) *advertise.Catalogue {
 	f.t.Helper()
-	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: identity.RoleWorker, BindAddr: anyPort, Seeds: f.seeds(),
+	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: role, BindAddr: anyPort, Seeds: f.seeds(),
 		Datacenter: strings.Repeat("d", 63), Region: strings.Repeat("r", 63)}
 	node, err := membership.New(cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = node.Close() })
-	catalogue, err := advertise.New(advertise.Config{Gossip: node, Interval: time.Second})
+	catalogue, err := advertise.New(advertise.Config{Gossip: node, Interval: time.Second, PublishInterval: 50 * time.Millisecond})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	if err := node.Start(f.ctx); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := catalogue.Offer(services); err != nil {
-		f.t.Fatal(err)
-	}
 	f.run(catalogue)
+	return catalogue
 }
 
 // TestNoValueOfARecordStopsTheRequestsToAnotherService has a worker offer each extreme value that
@@ -103,7 +102,9 @@ func TestNoValueOfARecordStopsTheRequestsToAnotherService(t *testing.T) {
 	} {
 		add(advertise.Service{Policy: policy})
 	}
-	f.offers("bad", services)
+	if err := f.publisher("bad", identity.RoleWorker).Offer(services); err != nil {
+		t.Fatal(err)
+	}
 	r.await(t, "all services", func() bool {
 		for _, s := range services {
 			if s, ok := r.Routes.Service(s.Name); !ok || s.Route().Plan == nil && s.Route().Endpoints == nil {
@@ -147,6 +148,64 @@ func TestNoValueOfARecordStopsTheRequestsToAnotherService(t *testing.T) {
 	for series, want := range map[string]int{"selection": selections, "policy": policies} {
 		if n := r.metric(t, "ringway_relay_"+series+`_problems_total{reason="invalid"}`); n != strconv.Itoa(want) || want < 7 {
 			t.Errorf("%s invalid values of %s are counted, want %d", n, series, want)
+		}
+	}
+}
+
+// TestNoStatementOfARelayStopsTheRequests has another relay state each extreme that a record may have.
+// It has no address to forward to, so it has no place in plans. That its settings win within their
+// bounds is what relays agree on.
+func TestNoStatementOfARelayStopsTheRequests(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	sent, stop := r.keepAsking(t)
+	defer stop()
+	bad := f.publisher("bad", identity.RoleRelay)
+
+	var statements []advertise.RelayStatement
+	traffic := func(of ...advertise.Traffic) { statements = append(statements, advertise.RelayStatement{Traffic: of}) } // sorted by service
+	traffic(advertise.Traffic{Service: "echo", Rate: advertise.MaxTrafficRate})
+	traffic(advertise.Traffic{Service: "constructor", Rate: advertise.MaxTrafficRate}, advertise.Traffic{Service: "echo"}, advertise.Traffic{Service: strings.Repeat("n", 63), Rate: 1})
+	var many []advertise.Traffic
+	for i := range advertise.MaxTraffic {
+		many = append(many, advertise.Traffic{Service: fmt.Sprintf("x%02d", i), Rate: advertise.MaxTrafficRate})
+	}
+	traffic(many...)
+	plan := func(version uint64, author, body string) {
+		statements = append(statements, advertise.RelayStatement{Plan: advertise.PlanSettings{Version: version, Author: author, Body: body}})
+	}
+	for _, body := range []string{
+		"", "%", "=", strings.Repeat("&", advertise.MaxPlanBody), strings.Repeat("9", advertise.MaxPlanBody), "colour=blue",
+		"zone-slack=1e308", "zone-slack=NaN", "strategy=rendezvous&index-source=slot", "strategy=none",
+		"relays-per-service=1&max-relays-per-service=1", "relays-per-service=1024&max-relays-per-service=1", "relays-per-service=-1",
+		"skip-relay=" + strings.Repeat("n", 63) + "%3D" + strings.Repeat("r", 63), strings.Repeat("skip-relay=x%3Dr1&", 200), "skip-relay=echo",
+	} {
+		plan(routing.MaxPlanVersion, "", body)
+	}
+	for _, version := range []uint64{0, 1, routing.MaxPlanVersion + 1, math.MaxUint64} {
+		plan(version, strings.Repeat("a", advertise.MaxNodeIDBytes), "zone-slack=2")
+	}
+	for i := range statements {
+		s := &statements[i]
+		if err := bad.State(*s); err != nil {
+			t.Fatalf("%+v: %v", s, err)
+		}
+		r.await(t, fmt.Sprintf("statement %d", i), func() bool {
+			got := r.Catalogue.View().Relays().Of("bad")
+			return t.Failed() || got != nil && got.Plan == s.Plan && slices.Equal(got.Traffic, s.Traffic)
+		})
+		before := sent.Load()
+		r.await(t, "more answers", func() bool { return t.Failed() || sent.Load() > before+3 })
+	}
+	if n := r.metric(t, `ringway_relay_route_updates_total{result="failed"}`); n != "0" || strings.Contains(r.log.String(), "panic") {
+		t.Errorf("%s failed routes\n%s", n, r.log)
+	}
+	for _, path := range []string{"/api/v1/services/echo/plan", "/api/v1/services/echo/explain", "/api/v1/plan", "/api/v1/check", "/api/v1/traffic", "/metrics", "/readyz"} {
+		if status, text := r.api(t, path, nil); status != http.StatusOK && status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
 }

@@ -149,8 +149,9 @@ billing: {slots: 0}
 
 func TestEveryProblemOfTheFileOfPoliciesIsReportedWithFileAndKey(t *testing.T) {
 	for content, want := range map[string][]string{
-		"":                                 {"the file is empty"},
-		"reports: [1, 2]\nbilling: fast\n": {"line 1: ", "line 2: ", "want SERVICE: {KEY: VALUE}"},
+		"": {"the file is empty"},
+		"a: {retry: never}\n---\nb: {retry: never}":    {"more than one YAML document"},
+		"reports: [1, 2]\nbilling: fast\n":             {"line 1: ", "line 2: ", "want SERVICE: {KEY: VALUE}"},
 		"reports: {retry: never}\nreports: {slots: 1}": {"already defined"},
 		"a: b: c": {"not a list of policies"},
 		"reports: {retry: often, colour: blue, slots: -1}\nbilling: {session-cookie: sid}\nbad name: {slots: 1}": {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // BenchmarkScrape is one scrape of the metrics of a relay that serves 300 services with 5,000
@@ -26,7 +27,9 @@ func BenchmarkScrape(b *testing.B) {
 		for j := range each {
 			offers = append(offers, service(name(i*each+j), backend))
 		}
-		f.offers(fmt.Sprintf("w%02d", i), offers)
+		if err := f.publisher(fmt.Sprintf("w%02d", i), identity.RoleWorker).Offer(offers); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for i := range services {
 		r.await(b, "the endpoints of "+name(i), func() bool {

@@ -77,7 +77,8 @@ func (p *policySettings) policies() ingress.Policies { return p.Flags.Value.Or(p
 func parsePolicyFile(content []byte) (ingress.Policies, error) {
 	policies := newPolicies()
 	var services map[string]map[string]string
-	if err := yaml.NewDecoder(bytes.NewReader(content)).Decode(&services); errors.Is(err, io.EOF) {
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	if err := decoder.Decode(&services); errors.Is(err, io.EOF) {
 		return policies, errors.New("the file is empty: write {} for no policy")
 	} else if err != nil {
 		var lines *yaml.TypeError
@@ -91,6 +92,9 @@ func parsePolicyFile(content []byte) (ingress.Policies, error) {
 		return policies, errors.Join(problems...)
 	}
 	var problems []error
+	if second := (yaml.Node{}); !errors.Is(decoder.Decode(&second), io.EOF) {
+		problems = append(problems, errors.New("the file holds more than one YAML document: write all policies in the first one"))
+	}
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		name := service
 		if service == everyService {
