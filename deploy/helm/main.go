@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,31 +101,65 @@ func (t template) apply(manifest string) (string, error) {
 var schemaSource []byte
 
 // valuesSchema is schema.json with the settings that the values may add: those that the
-// binary has as environment variables, without those that the manifest sets.
+// binary has as environment variables, and those of its file, without those that the manifest sets.
 func valuesSchema(manifests map[string]string) (string, error) {
 	relaySet, workerSet := settings.New("relay", "RINGWAY"), settings.New("worker", "RINGWAY")
 	r, w := relay.DefaultSettings(), worker.DefaultSettings()
 	r.Declare(relaySet)
 	w.Declare(workerSet)
+	file, err := fileSchema(relaySet, manifests["relays.yaml"])
+	if err != nil {
+		return "", err
+	}
 	schema := string(schemaSource)
-	for placeholder, from := range map[string]struct {
-		set  *settings.Set
-		file string
-	}{`"RELAY SETTINGS"`: {relaySet, "relays.yaml"}, `"WORKER SETTINGS"`: {workerSet, "workers.yaml"}} {
+	for placeholder, content := range map[string]any{
+		`"RELAY SETTINGS"`: variables(relaySet, manifests["relays.yaml"]), `"WORKER SETTINGS"`: variables(workerSet, manifests["workers.yaml"]), `"RELAY CONFIG"`: file,
+	} {
 		if strings.Count(schema, placeholder) != 1 {
 			return "", fmt.Errorf("schema.json: %s is not there once", placeholder)
 		}
-		names, err := json.Marshal(variables(from.set, manifests[from.file]))
+		text, err := json.Marshal(content)
 		if err != nil {
 			return "", err
 		}
-		schema = strings.Replace(schema, placeholder, string(names), 1)
+		schema = strings.Replace(schema, placeholder, string(text), 1)
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, []byte(schema), "", "  "); err != nil {
 		return "", fmt.Errorf("schema.json: %w", err)
 	}
 	return out.String(), nil
+}
+
+// identityTemplate is of no use in the chart, which gives certificates the names that members expect.
+const identityTemplate = "identity-template"
+
+// sets reports whether a manifest sets the named setting.
+func sets(manifest string, set *settings.Set, name string) bool {
+	return strings.Contains(manifest, "{name: "+set.Variable(name)+", ") || name == identityTemplate
+}
+
+// fileSchema is the schema of the configuration file, without what the manifest sets: its variables
+// would have precedence.
+func fileSchema(set *settings.Set, manifest string) (map[string]any, error) {
+	var text bytes.Buffer
+	if err := set.WriteSchema(&text); err != nil {
+		return nil, err
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(text.Bytes(), &schema); err != nil {
+		return nil, fmt.Errorf("schema of the configuration file: %w", err)
+	}
+	delete(schema, "$schema")
+	delete(schema, "title")
+	properties, _ := schema["properties"].(map[string]any)
+	maps.DeleteFunc(properties, func(name string, property any) bool {
+		if described, ok := property.(map[string]any); ok {
+			delete(described, "description") // Helm shows none
+		}
+		return sets(manifest, set, name)
+	})
+	return schema, nil
 }
 
 // variables are the environment variables of the set that the manifest does not have, or that may be
@@ -139,7 +174,7 @@ func variables(set *settings.Set, manifest string) map[string]any {
 		if f.Name == "config" || !slices.Contains(set.Names(), f.Name) {
 			return
 		}
-		if name := set.Variable(f.Name); !strings.Contains(manifest, "{name: "+name+", ") || slices.Contains(replaceable, name) {
+		if name := set.Variable(f.Name); !sets(manifest, set, f.Name) || slices.Contains(replaceable, name) {
 			value := map[string]string{"type": "string"}
 			if pattern := set.VariablePattern(f.Name); pattern != "" {
 				value["pattern"] = pattern + `|[$][(]` // Kubernetes replaces $(NAME)

@@ -50,6 +50,14 @@ var templates = []template{
 		edit{"resources:\n            requests: {cpu: 250m, memory: 128Mi}\n" +
 			"            # No CPU limit: a throttled relay misses gossip probes and looks dead to the others.\n" +
 			"            limits: {memory: 1Gi}\n", 1, "resources: " + value("relays.resources") + "\n"},
+		edit{statefulSet, 1, "{{ if .Values.relays.config -}}\n" +
+			"# Mounted as a directory, so that a change reaches running relays; relay reload applies it.\n" +
+			"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: relay\n  labels: {app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}\n" +
+			"data:\n  relay.yaml: {{ toPrettyJson .Values.relays.config | toJson }}\n---\n{{ end -}}\n" + statefulSet},
+		edit{adminToken, 1, adminToken + configured("            - {name: RINGWAY_CONFIG, value: /etc/ringway/relay.yaml}\n")},
+		edit{relayState + "      volumes:\n", 1, relayState + configured("            - {name: config, mountPath: /etc/ringway, readOnly: true}\n") +
+			each("            ", "relays.extraVolumeMounts") + "      volumes:\n"},
+		edit{relayMemory, 1, relayMemory + configured("        - name: config\n          configMap: {name: relay}\n") + each("        ", "relays.extraVolumes")},
 	)},
 	{file: "workers.yaml", condition: ".Values.example.enabled", edits: slices.Concat(attached, workload("example", "worker"), []edit{
 		{"image: ringway-relay\n", 1, image("relay") + "\n"},
@@ -75,6 +83,24 @@ var templates = []template{
 		{"averageValue: 20}", 1, "averageValue: " + value("example.autoscaling.inFlight") + "}"},
 		{"{service: echo}", 1, "{service: " + value("example.service") + "}"},
 	}},
+}
+
+const (
+	statefulSet = "apiVersion: apps/v1\nkind: StatefulSet\n"
+	adminToken  = "            - {name: RINGWAY_ADMIN_TOKEN_FILE, value: /run/admin/admin.token}\n"
+	relayState  = "            - {name: state, mountPath: /var/lib/ringway}\n"
+	relayMemory = "        - name: state\n          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"
+)
+
+// configured leaves lines out of relays without a configuration file.
+func configured(lines string) string {
+	indent := lines[:len(lines)-len(strings.TrimLeft(lines, " "))]
+	return indent + "{{- if .Values.relays.config }}\n" + lines + indent + "{{- end }}\n"
+}
+
+// each is a line for each item of a list.
+func each(indent, path string) string {
+	return indent + "{{- range .Values." + path + " }}\n" + indent + "- {{ toJson . }}\n" + indent + "{{- end }}\n"
 }
 
 // monitors are the edits of objects for the operator of Prometheus.

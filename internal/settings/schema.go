@@ -73,6 +73,8 @@ func inJSON(value any) string {
 // The patterns of the texts that the built-in kinds parse.
 const (
 	intPattern   = `^\s*[-+]?[0-9]+\s*$`
+	countPattern = `^\s*(\+?[0-9]+|-0+)\s*$`  // 0 or more
+	manyPattern  = `^\s*\+?0*[1-9][0-9]*\s*$` // 1 or more
 	floatPattern = `^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$`
 	boolPattern  = `^\s*([tT][rR][uU][eE]|[yY][eE][sS]|[oO][nN]|1|[fF][aA][lL][sS][eE]|[nN][oO]|[oO][fF][fF]|0)\s*$`
 	portPattern  = `0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
@@ -143,6 +145,10 @@ func (st *setting) textPattern() string {
 		return `^\s*(` + strings.Join(st.values, "|") + `)\s*$`
 	case st.pattern != "":
 		return st.pattern
+	case st.kind == "int" && st.bounds.least != nil && *st.bounds.least >= 1:
+		return manyPattern
+	case st.kind == "int" && st.bounds.least != nil && *st.bounds.least >= 0:
+		return countPattern
 	}
 	return map[string]string{"bool": boolPattern, "int": intPattern, "float": floatPattern, "duration": DurationPattern, "address": addressPattern}[st.kind]
 }

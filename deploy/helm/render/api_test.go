@@ -19,6 +19,7 @@ import (
 var kinds = map[string]func() any{
 	"v1 Service":                              func() any { return &core.Service{} },
 	"v1 ServiceAccount":                       func() any { return &core.ServiceAccount{} },
+	"v1 ConfigMap":                            func() any { return &core.ConfigMap{} },
 	"apps/v1 StatefulSet":                     func() any { return &apps.StatefulSet{} },
 	"apps/v1 Deployment":                      func() any { return &apps.Deployment{} },
 	"apps/v1 DaemonSet":                       func() any { return &apps.DaemonSet{} },

@@ -34,6 +34,18 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"example.settings", `{"RINGWAY_READY_RELAYS": "two"}`, "/example/settings/RINGWAY_READY_RELAYS"},
 		{"example.settings", `{"RINGWAY_PPROF": "maybe"}`, "/example/settings/RINGWAY_PPROF"},
 		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": 1000000}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
+		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": "-5"}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
+		{"example.settings", `{"RINGWAY_READY_RELAYS": "-5"}`, "/example/settings/RINGWAY_READY_RELAYS"},
+		{"relays.settings", `{"RINGWAY_IDENTITY_TEMPLATE": "spiffe://a/{role}/{node}"}`, "'RINGWAY_IDENTITY_TEMPLATE'"}, // the certificates are the chart's
+		{"relays.settings", `{"RINGWAY_CONFIG": "/a"}`, "'RINGWAY_CONFIG'"},
+		{"relays.config", `{"cluster": "other"}`, "'cluster'"}, // the manifest sets it
+		{"relays.config", `{"datacenter": "a"}`, "'datacenter'"},
+		{"relays.config", `{"route": []}`, "'route'"},
+		{"relays.config", `{"routes": [{"hosts": "a", "service": "b"}]}`, "'hosts'"},
+		{"relays.config", `{"max-in-flight": 0}`, "/relays/config/max-in-flight"},
+		{"relays.extraVolumes", `[{"secret": {}}]`, "'name'"},
+		{"relays.extraVolumes", `[{"name": "tls"}]`, "/relays/extraVolumes/0/name"}, // there twice
+		{"relays.extraVolumeMounts", `[{"name": "a", "mountPath": "a"}]`, "/relays/extraVolumeMounts/0/mountPath"},
 		{"relays.resources", `{"limits": {"memory": "1 GB"}}`, "/relays/resources/limits/memory"},
 		{"relays.resources", `{"limit": {}}`, "'limit'"},
 		{"relays.nodeSelector", `{"ssd": true}`, "/relays/nodeSelector/ssd"},

@@ -50,6 +50,29 @@ func (o objects) add(text string) error {
 		}
 		o[name] = map[string]string{}
 		flatten("", content, o[name])
+		if err := flattenFiles(o[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// flattenFiles replaces leaves that are files of YAML by those of their contents.
+func flattenFiles(leaves map[string]string) error {
+	for at, leaf := range leaves {
+		if !strings.HasSuffix(at, ".yaml") {
+			continue
+		}
+		var text string
+		var content map[string]any
+		if err := json.Unmarshal([]byte(leaf), &text); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(text), &content); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		delete(leaves, at)
+		flatten(at, content, leaves)
 	}
 	return nil
 }
@@ -297,6 +320,32 @@ func TestEveryValueChangesWhatItIsForAndNothingElse(t *testing.T) {
 				t.Errorf("%s=%s changes\n%s\nwant\n%s", r.path, r.value, lines(got), lines(r.changes))
 			}
 		}
+	}
+}
+
+func TestTheConfigurationFileOfRelaysIsTheValue(t *testing.T) {
+	var config any
+	if err := yaml.Unmarshal([]byte("max-in-flight: 1000000\nroutes:\n- path_prefix: \"/x: {{ y }}\"\n  service: echo\n"), &config); err != nil {
+		t.Fatal(err)
+	}
+	r := release{values: at("relays.config", config)}
+	files, err := r.files(load(t, chartDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := r.render(load(t, chartDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"data.relay.yaml.max-in-flight": "1000000", "data.relay.yaml.routes[0].path_prefix": `"/x: {{ y }}"`, "data.relay.yaml.routes[0].service": `"echo"`}
+	for at, leaf := range want {
+		if got := all["ConfigMap/relay"][at]; got != leaf {
+			t.Errorf("%s is %s, want %s", at, got, leaf)
+		}
+	}
+	number := regexp.MustCompile(`max-in-flight[^,]*: 1000000,`) // 1e+06 would be refused
+	if text := strings.Join(slices.Collect(maps.Values(files)), ""); !number.MatchString(text) {
+		t.Error("the number is written in another way")
 	}
 }
 

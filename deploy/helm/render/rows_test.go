@@ -147,6 +147,18 @@ var rows = append(append([]row{
 		workerEnv + "[RINGWAY_SERVICE].value":  `"echo=127.0.0.1:9001;check=http:/"`,
 		workerPod + "containers[echo].args[1]": `"127.0.0.1:9001"`,
 	}},
+	{"relays.config", `{"routes": [{"host": "shop.example.com", "service": "echo", "rate": "100/s"}]}`, map[string]string{
+		"ConfigMap/relay": "added", relayEnv + "[RINGWAY_CONFIG].name": `"RINGWAY_CONFIG"`, relayEnv + "[RINGWAY_CONFIG].value": `"/etc/ringway/relay.yaml"`,
+		relayPod + "containers[relay].volumeMounts[config].name": `"config"`, relayPod + "containers[relay].volumeMounts[config].mountPath": `"/etc/ringway"`,
+		relayPod + "containers[relay].volumeMounts[config].readOnly": "true",
+		relayPod + "volumes[config].name":                            `"config"`, relayPod + "volumes[config].configMap.name": `"relay"`,
+	}},
+	{"relays.extraVolumes", `[{"name": "ingress", "secret": {"secretName": "shop-tls"}}]`, map[string]string{
+		relayPod + "volumes[ingress].name": `"ingress"`, relayPod + "volumes[ingress].secret.secretName": `"shop-tls"`,
+	}},
+	{"relays.extraVolumeMounts", `[{"name": "ingress", "mountPath": "/run/ingress"}]`, map[string]string{
+		relayPod + "containers[relay].volumeMounts[ingress].name": `"ingress"`, relayPod + "containers[relay].volumeMounts[ingress].mountPath": `"/run/ingress"`,
+	}},
 	{"example.settings", `{"RINGWAY_READY_RELAYS": "3"}`, one(workerEnv+"[RINGWAY_READY_RELAYS].value", `"3"`)},
 }, workload("relays", "StatefulSet/relay", "PodDisruptionBudget/relay", "containers[relay]")...), workload("example", "Deployment/echo", "PodDisruptionBudget/echo", "initContainers[ringway-worker]")...)
 
