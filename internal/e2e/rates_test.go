@@ -5,8 +5,6 @@ package e2e
 import (
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -27,16 +25,9 @@ import (
 // of a burst pass, and takes the limit out of their file, for a block, and the block.
 func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "relays.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const burst = 30
-	write("rate-limits: [{service: echo, rate: 1/h, burst: 30}]\n")
-	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Plain: true, RelayArgs: []string{"--config", file},
+	file := newSettingsFile(t, "rate-limits: [{service: echo, rate: 1/h, burst: 30}]\n")
+	f := startFleet(t, fleetConfig{Relays: 3, Workers: 3, Plain: true, RelayArgs: []string{"--config", string(file)},
 		Services: func(int) []string { return []string{echo} }})
 	procs.Await(t, "three relays serve echo", func() bool {
 		for _, r := range f.relays {
@@ -69,7 +60,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d requests passed", all, burst)
-	write("blocks: [{caller: '*', service: echo, reason: repair}]\n")
+	file.write(t, "blocks: [{caller: '*', service: echo, reason: repair}]\n")
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
 		procs.Await(t, "requests are blocked in place of limited", func() bool { return ask(r).status == http.StatusForbidden })
@@ -85,7 +76,7 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 			}
 		}
 	}
-	write("")
+	file.write(t, "")
 	for _, r := range f.relays {
 		r.Signal(t, syscall.SIGHUP)
 		procs.Await(t, "requests pass without limit and block", func() bool { return ask(r).status == http.StatusOK })
@@ -96,11 +87,8 @@ func TestRelaysTogetherLetPassWhatALimitAllowsUntilAReload(t *testing.T) {
 // other forwards to it.
 func TestCallsOfGRPCAreRefusedByLimitsAndBlocksAtBothRelays(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "relays.yaml")
-	if err := os.WriteFile(file, []byte("rate-limits: [{service: "+rpc+", rate: 1/h, burst: 1}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Plain: true, RelayArgs: append(servedBy("r1", 2, rpc), "--config", file),
+	file := newSettingsFile(t, "rate-limits: [{service: "+rpc+", rate: 1/h, burst: 1}]\n")
+	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Plain: true, RelayArgs: append(servedBy("r1", 2, rpc), "--config", string(file)),
 		Services: func(int) []string { return []string{rpc + ";protocol=h2c"} }})
 	serving, others := f.roles(t, rpc, 1)
 	call := func(r *relay) (codes.Code, metadata.MD) {
