@@ -114,15 +114,22 @@ const leaveDelay = time.Second
 
 // Leave is the end of a member: it offers its services as draining for the time drain, so that
 // relays send nothing new before connections are refused, announces that the member leaves, and
-// waits while it still answers probes, for the time stay (0 is 1 s). Requests in flight go on.
+// waits while it still answers probes, for the time stay (0 is 1 s). Requests in flight go on. The
+// end of ctx ends the waits.
 func (c *Catalogue) Leave(ctx context.Context, drain, stay time.Duration) {
+	wait := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
 	c.Drain()
 	_ = c.Flush(ctx) // takes a publish interval at most; fails only after Run
-	time.Sleep(drain)
+	wait(drain)
 	if err := c.cfg.Gossip.Leave(ctx); err != nil { // it limits its own time
 		c.logger.Warn("cannot announce to the other members that this one leaves", "err", err)
 	}
-	time.Sleep(cmp.Or(stay, leaveDelay))
+	wait(cmp.Or(stay, leaveDelay))
 }
 
 func (c *Catalogue) wakeOwn() {

@@ -59,12 +59,13 @@ const (
 // loses the first member, because no other member confirms its suspicion; a healthy node
 // probes a living member within half of a window.
 type probeMonitor struct {
-	answeredAt atomic.Int64 // in nanoseconds, as time.Time.UnixNano
+	answeredAt atomic.Pointer[time.Time] // with its monotonic clock: a step of the wall clock is no silence
 }
 
 // NotifyPingComplete and AckPayload implement memberlist.PingDelegate.
 func (p *probeMonitor) NotifyPingComplete(*memberlist.Node, time.Duration, []byte) {
-	p.answeredAt.Store(time.Now().UnixNano())
+	now := time.Now()
+	p.answeredAt.Store(&now)
 }
 
 func (p *probeMonitor) AckPayload() []byte { return nil }
@@ -72,8 +73,8 @@ func (p *probeMonitor) AckPayload() []byte { return nil }
 // answered reports whether probes of this node are answered, given the number of members and
 // memberlist's score.
 func (p *probeMonitor) answered(n, score int, now time.Time) bool {
-	silence := now.Sub(time.Unix(0, p.answeredAt.Load()))
-	return score < unhealthyScore || silence < suspicionWindow(n)/2
+	at := p.answeredAt.Load()
+	return score < unhealthyScore || at != nil && now.Sub(*at) < suspicionWindow(n)/2
 }
 
 // suspicionWindow is the longest time that memberlist waits, in a cluster of n members,

@@ -491,6 +491,22 @@ func TestAllMistakesAreReportedInOneError(t *testing.T) {
 	}
 }
 
+func TestACloseDuringALeaveCutsItShort(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(c *Config) { c.ID = "a" })
+	start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{a.Addr()} })
+	a.await(t, "both", sees("a", "b"))
+	left := make(chan error, 1)
+	go func() { left <- a.Leave(context.Background()) }()
+	procs.Await(t, "the node leaves", a.leaving.Load)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheLifecycleForgivesEveryOrder(t *testing.T) {
 	n, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {

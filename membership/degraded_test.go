@@ -94,7 +94,7 @@ func TestANodeThatWasAnsweredALittleWhileAgoIsNotCutOff(t *testing.T) {
 		"answered over TCP only, score good": {unhealthyScore - 1, time.Hour, true},
 	} {
 		var p probeMonitor
-		p.answeredAt.Store(answeredAt.UnixNano())
+		p.answeredAt.Store(&answeredAt)
 		if got := p.answered(12, tc.score, answeredAt.Add(tc.silence)); got != tc.want {
 			t.Errorf("%s: answered is %v", name, got)
 		}

@@ -119,6 +119,14 @@ func (n *Node) Leave(ctx context.Context) error {
 	if !ready {
 		return nil
 	}
+	n.depart.Lock()
+	defer n.depart.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.closing, cancel)()
+	if n.closing.Err() != nil {
+		return nil
+	}
 	n.leaving.Store(true)
 	notice := leaveNotice{id: n.cfg.ID, epoch: n.epoch}
 	if err := n.announce(notice); err != nil {
@@ -139,8 +147,15 @@ func (n *Node) Leave(ctx context.Context) error {
 		rounds := 1 + bits.Len64(uint64(n.alive.Load()))/2 // each round multiplies the informed members by at least four
 		pause(ctx, min(time.Duration(rounds)*gossipInterval, timeout/2-time.Since(announced)))
 	}
+	if n.closing.Err() != nil {
+		return nil
+	}
 	n.logger.Info("leaving the cluster", "id", n.cfg.ID)
-	if err := n.list.Leave(max(timeout/2, time.Millisecond)); err != nil {
+	left := max(timeout/2, time.Millisecond)
+	if ctx.Err() != nil {
+		left = time.Millisecond
+	}
+	if err := n.list.Leave(left); err != nil {
 		return fmt.Errorf("leave: %w: the others will notice by probing", err)
 	}
 	return nil

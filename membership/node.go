@@ -78,6 +78,9 @@ type Node struct {
 
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+	depart  sync.Mutex // held by Leave; memberlist panics if it leaves after its shutdown
 	state   sync.Mutex // guards started and closed
 	started bool
 	closed  bool
@@ -96,6 +99,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	epoch := uint64(cfg.clock().UnixMilli())
 	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), probed: make(chan probeReply, 16), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+	n.closing, n.close = context.WithCancel(context.Background())
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
@@ -192,8 +196,8 @@ func (n *Node) HandleStream(protocol string, handle func(ctx context.Context, pe
 
 // Start begins to gossip and to join the seeds, in the background, until the node stops. It fails
 // only if memberlist cannot be set up; use WaitReady to wait until the cluster was found. When ctx
-// ends, the node stops without announcing it, as if it had crashed. For an orderly stop call Leave
-// and Close.
+// ends, the node follows the members no more: its snapshots stay as they are. Others see it alive
+// until Close. For an orderly stop call Leave and Close.
 func (n *Node) Start(ctx context.Context) error {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -301,7 +305,8 @@ func (n *Node) OpenStream(ctx context.Context, memberID, protocol string) (net.C
 }
 
 // Close stops gossiping and waits for every goroutine of this package. Without Leave before it,
-// other members see a crash. It may be called more than once.
+// other members see a crash; it cuts a Leave short that has not ended. It may be called more than
+// once.
 func (n *Node) Close() error {
 	n.state.Lock()
 	defer n.state.Unlock()
@@ -309,10 +314,13 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
+	n.close()
 	if !n.started {
 		return n.transport.Shutdown()
 	}
 	n.cancel()
+	n.depart.Lock() // a Leave that waits has ended by now, or is about to
+	defer n.depart.Unlock()
 	err := n.list.Shutdown() // also shuts down the transport
 	n.wg.Wait()
 	n.lines.Stop()

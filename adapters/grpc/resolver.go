@@ -49,8 +49,11 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context, cc resolver.ClientConn, of found) {
 	defer close(f.done)
-	if of.router.WaitReady(ctx) != nil {
-		return // closed
+	if err := of.router.WaitReady(ctx); err != nil {
+		if ctx.Err() == nil { // the router has ended: without a report, calls would wait for ever
+			cc.ReportError(fmt.Errorf("ringwaygrpc: service %q: %w", of.service, err))
+		}
+		return
 	}
 	for {
 		endpoints, changed := of.router.Endpoints(of.service)

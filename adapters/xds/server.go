@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -42,6 +44,7 @@ type ControlPlane struct {
 	metrics   *metrics
 	// unregister removes the metrics.
 	unregister func()
+	ran        atomic.Bool
 }
 
 // New checks the configuration and binds the listener. It starts nothing. If it fails, only the
@@ -69,7 +72,8 @@ func New(cfg Config) (*ControlPlane, error) {
 		if err := cfg.Registerer.Register(registry); err != nil {
 			return nil, fmt.Errorf("xds: register metrics: %w: give each control plane a Registerer of its own, such as prometheus.WrapRegistererWith returns", err)
 		}
-		c.unregister = func() { cfg.Registerer.Unregister(registry) }
+		// Once: the metrics of a later control plane have the same names.
+		c.unregister = sync.OnceFunc(func() { cfg.Registerer.Unregister(registry) })
 	}
 	if c.socket, err = net.Listen("tcp", cfg.Addr); err != nil {
 		c.unregister()
@@ -93,6 +97,9 @@ func (c *ControlPlane) Plan(service string) *affinity.Plan {
 // every stream, the listener and the node; clients keep the endpoints that they have. It returns
 // when all of its goroutines have ended. The error is nil after an orderly stop.
 func (c *ControlPlane) Run(ctx context.Context) error {
+	if !c.ran.CompareAndSwap(false, true) {
+		return errors.New("xds: Run was called before: call it once")
+	}
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	group, failed := errgroup.WithContext(running)

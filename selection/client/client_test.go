@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -43,11 +44,11 @@ func TestRequestsGoToThreeOfTheRelaysInTurn(t *testing.T) {
 func TestTheServiceIsTheHostUnlessARelayMustKnowBetter(t *testing.T) {
 	relays := newRelays(t, 1, nil)
 	_, web := running(t, Config{Seeds: addrs(relays)})
-	for url, want := range map[string]string{
+	for address, want := range map[string]string{
 		"http://billing/a": "GET billing /a ", "http://billing:80/a": "GET billing /a ", "http://billing.example.com/a": "GET  /a ",
 	} {
-		if body, _, err := get(web, url); err != nil || body != want {
-			t.Errorf("%s: %q, %v", url, body, err)
+		if body, _, err := get(web, address); err != nil || body != want {
+			t.Errorf("%s: %q, %v", address, body, err)
 		}
 	}
 	req, _ := http.NewRequest("GET", "http://billing/a", nil)
@@ -60,6 +61,11 @@ func TestTheServiceIsTheHostUnlessARelayMustKnowBetter(t *testing.T) {
 	if body, _ := io.ReadAll(resp.Body); string(body) != "GET search /a " {
 		t.Errorf("with the header: %q", body)
 	}
+	bare, err := web.Transport.RoundTrip(&http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: "billing", Path: "/a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = bare.Body.Close()
 	if req.Header.Get(wire.ServiceHeader) != "search" || req.URL.Scheme != "http" || resp.Request != req {
 		t.Error("the request was changed")
 	}

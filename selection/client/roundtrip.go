@@ -152,6 +152,9 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 	})
 	out := t.req.Clone(ctx)
 	out.URL.Scheme = c.scheme()
+	if out.Header == nil {
+		out.Header = http.Header{}
+	}
 	if host := t.req.URL.Hostname(); out.Header.Get(wire.ServiceHeader) == "" && !strings.Contains(host, ".") {
 		out.Header.Set(wire.ServiceHeader, host)
 	}

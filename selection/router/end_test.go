@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -66,6 +67,47 @@ func TestARouterThatEndsImmediatelyLeavesNothing(t *testing.T) {
 	}
 	if err := r.Run(t.Context()); err == nil {
 		t.Error("a router that is closed ran")
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := r.WaitReady(limited); err == nil || limited.Err() != nil {
+		t.Errorf("ready after the end: %v", err)
+	}
+	req, _ := http.NewRequestWithContext(limited, http.MethodGet, "http://echo/", nil)
+	if _, err := r.RoundTrip(req); !errors.Is(err, router.ErrNotReady) || limited.Err() != nil {
+		t.Errorf("a request after the end: %v", err)
+	}
+}
+
+func TestASecondRunHarmsNotTheFirst(t *testing.T) {
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	node, err := membership.New(membership.Config{
+		Cluster: "shop", Environment: "dev", ID: "relay-2", Role: identity.RoleRelay,
+		BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t), Seeds: []string{c.Relay("relay-1").GossipAddr()}, LeaveTimeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := router.New(router.Config{Node: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	if err := r.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(ctx); err == nil {
+		t.Error("a router ran twice at a time")
+	}
+	if err := r.WaitReady(ctx); err != nil {
+		t.Error("the first run has ended:", err)
+	}
+	end()
+	if err := <-ran; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -51,6 +51,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("service %s: %s (%s)", e.Service, e.Text, e.Code)
 }
 
+// Timeout reports whether the time for the request was over, as errors of net/http do.
+func (e *Error) Timeout() bool { return e.Code == string(wire.CodeTimeout) }
+
 // Unwrap returns the error that stands for the code, nil if there is none.
 func (e *Error) Unwrap() error { return sentinels[e.Code] }
 

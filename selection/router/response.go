@@ -50,10 +50,14 @@ func (a *answer) begin(handler *ingress.Handler, in *http.Request) error {
 	switch {
 	case !a.open:
 		a.close()
-		if a.local.Refused != "" {
-			return refusal(&a.local)
+		ended := context.Cause(a.request.Context())
+		if a.local.Refused == "" {
+			return cmp.Or(ended, errAborted)
 		}
-		return cmp.Or(context.Cause(a.request.Context()), errAborted)
+		if err := refusal(&a.local); ended == nil || errors.Is(err, ended) {
+			return err
+		}
+		return errors.Join(refusal(&a.local), ended)
 	case a.response == nil:
 		a.openTunnel()
 	default:

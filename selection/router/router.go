@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -109,6 +110,10 @@ type Router struct {
 	began    atomic.Int64 // when Run began, in nanoseconds since epoch
 	// unregister removes the metrics.
 	unregister func()
+
+	ran   atomic.Bool
+	ended context.Context // once Run or Close has begun to end the router
+	end   context.CancelFunc
 }
 
 // New checks the configuration and binds the address for other relays. It starts nothing. If it
@@ -159,6 +164,7 @@ func New(cfg Config) (*Router, error) {
 	metrics, all := prometheus.NewRegistry(), cfg.Registerer
 	cfg.Registerer = metrics
 	r := &Router{cfg: cfg, member: member, unregister: func() {}}
+	r.ended, r.end = context.WithCancel(context.Background())
 	if err := r.build(); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
@@ -167,7 +173,8 @@ func New(cfg Config) (*Router, error) {
 			r.peers.close()
 			return nil, fmt.Errorf("router: register metrics: %w: give each router a Registerer of its own, such as prometheus.WrapRegistererWith returns", err)
 		}
-		r.unregister = func() { all.Unregister(metrics) }
+		// Once: the metrics of a later router have the same names.
+		r.unregister = sync.OnceFunc(func() { all.Unregister(metrics) })
 	}
 	return r, nil
 }
@@ -270,8 +277,11 @@ func (r *Router) now() selection.Instant { return selection.Instant(time.Since(r
 // Run starts the node and keeps the router up to date until ctx ends. Then it leaves the
 // cluster, waits up to DrainTimeout for requests in flight, closes every connection and the
 // node, and returns when all of its goroutines have ended. The error is nil after an orderly
-// stop.
+// stop. It is called once.
 func (r *Router) Run(ctx context.Context) error {
+	if !r.ran.CompareAndSwap(false, true) {
+		return errors.New("router: Run was called before, by Serve or by this program: call one of them, once")
+	}
 	r.began.Store(int64(time.Since(r.core.Epoch())))
 	running, end := context.WithCancel(context.WithoutCancel(ctx)) // requests in flight outlive ctx
 	defer end()
@@ -293,8 +303,7 @@ func (r *Router) Run(ctx context.Context) error {
 		return nil
 	})
 	err := group.Wait()
-	r.unregister()
-	return errors.Join(err, r.cfg.Node.Close())
+	return errors.Join(err, r.Close())
 }
 
 // drain leaves the cluster and waits for the requests in flight.
@@ -309,6 +318,7 @@ func (r *Router) drain() {
 // Close releases what New and the node have bound, for a router that is not run. Run calls it
 // automatically.
 func (r *Router) Close() error {
+	r.end()
 	r.peers.close()
 	r.unregister()
 	return r.cfg.Node.Close()
@@ -316,8 +326,18 @@ func (r *Router) Close() error {
 
 // WaitReady waits until the router has joined the cluster, knows its services, and has tried
 // each of its connections once. A program that serves clients waits for it before it accepts
-// them. The error is that of ctx.
-func (r *Router) WaitReady(ctx context.Context) error { return r.core.WaitSettled(ctx) }
+// them. The error is that of ctx, or that the router has ended.
+func (r *Router) WaitReady(ctx context.Context) error {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(r.ended, func() { stop(errEnded) })()
+	if err := r.core.WaitSettled(waiting); err != nil {
+		return cmp.Or(context.Cause(waiting), err)
+	}
+	return nil
+}
+
+var errEnded = errors.New("router: it has ended, or could not start: see the error of Run")
 
 // await is WaitReady for a request.
 func (r *Router) await(ctx context.Context, service string) error {
@@ -326,7 +346,7 @@ func (r *Router) await(ctx context.Context, service string) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, r.patience(service))
 	defer cancel()
-	if err := r.core.WaitSettled(limited); err != nil {
+	if err := r.WaitReady(limited); err != nil {
 		return r.notReady(ctx, service, "this process does not know yet which services there are")
 	}
 	return nil
@@ -341,8 +361,8 @@ func (r *Router) awaitOffer(ctx context.Context, service string) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, r.patience(service))
 	defer cancel()
-	if err := r.await(limited, service); err != nil {
-		return errors.Join(err, ctx.Err())
+	if err := r.await(ctx, service); err != nil {
+		return err
 	}
 	for {
 		_, changed := r.routes.Endpoints(service)
@@ -366,5 +386,5 @@ func (r *Router) isNew() bool {
 }
 
 func (r *Router) notReady(ctx context.Context, service, text string) error {
-	return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: text}, ctx.Err())
+	return errors.Join(&Error{Service: service, Code: string(wire.CodeNotReady), RetryAfter: time.Second, Text: text}, context.Cause(ctx))
 }

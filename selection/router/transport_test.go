@@ -241,7 +241,15 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 				short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				req, _ = http.NewRequestWithContext(short, "GET", "http://echo/hang", nil)
-				if _, err := r.RoundTrip(req); !errors.Is(err, context.DeadlineExceeded) {
+				_, err := r.RoundTrip(req)
+				if timeout := (interface{ Timeout() bool })(nil); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
+					t.Error(err)
+				}
+				late := errors.New("too late")
+				caused, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, late)
+				defer cancel()
+				req, _ = http.NewRequestWithContext(caused, "GET", "http://echo/hang", nil)
+				if _, err := r.RoundTrip(req); !errors.Is(err, late) {
 					t.Error(err)
 				}
 			})

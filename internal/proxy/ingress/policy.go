@@ -79,7 +79,8 @@ func (t *request) takeDeadline() bool {
 	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
 	if at, set := t.r.Context().Deadline(); set && t.local != nil {
-		if own := max(0, at.Sub(t.handler.cfg.Epoch)-t.began); !given || own < left {
+		// Until now, because a deadline may have no monotonic clock; the time since the request began is short.
+		if own := max(0, time.Until(at)); !given || own < left {
 			left, given = own, true
 		}
 	}
