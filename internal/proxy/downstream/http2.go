@@ -105,6 +105,9 @@ type exchange struct {
 	// The names of fields that no side may index (RFC 7541 §7.1.3): those of the request and its
 	// trailers that came so, and those of answer that are sent so.
 	secret, answerSecret []string
+	allSecret            bool // there are more than maxSecret
+
+	cookies []string // the values of the request
 
 	answer   http.Header
 	passed   []http2.Field // those of PassField
@@ -161,7 +164,9 @@ func (x *exchange) end() {
 		clear(*list)
 		*list = (*list)[:0]
 	}
-	x.secret, x.answerSecret = x.secret[:0], x.answerSecret[:0]
+	x.secret, x.answerSecret, x.allSecret = x.secret[:0], x.answerSecret[:0], false
+	clear(x.cookies)
+	x.cookies = x.cookies[:0]
 	x.dropHeld()
 	if x.waits {
 		x.c.briefs.Add(-1)
@@ -185,13 +190,16 @@ func (x *exchange) parse() bool {
 		f := &head.Fields[i]
 		name := http2.CanonicalName(f.Name)
 		if f.Sensitive {
-			x.secret = append(x.secret, name)
+			x.keepSecret(name)
 		}
-		if before, ok := x.header[name]; ok && name == "Cookie" { // RFC 9113 §8.2.3
-			before[0] += "; " + f.Value
+		if name == "Cookie" {
+			x.cookies = append(x.cookies, f.Value)
 			continue
 		}
 		x.addField(name, f.Value)
+	}
+	if len(x.cookies) > 0 { // together, because a reference of a byte may stand for each
+		x.addField("Cookie", strings.Join(x.cookies, "; ")) // RFC 9113 §8.2.3
 	}
 	delete(x.header, "Host") // equal to the authority
 	r.Header = x.header

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,54 @@ func value(h *http2.Head, name string) string {
 		}
 	}
 	return ""
+}
+
+// A reference of one byte stands for each of them.
+func TestManyCookiesOfARequestCostNoMoreThanTheirBytes(t *testing.T) {
+	const cookies, requests = 800, 20
+	one := "name=" + strings.Repeat("v", 30)
+	want := strings.Repeat("; "+one, cookies)[2:]
+	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header["Cookie"]; len(got) != 1 || got[0] != want {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})})
+	c := streamsTo(t, own)
+	fields := request("GET", "/")
+	for range cookies {
+		fields = append(fields, http2.Field{Name: "cookie", Value: one})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range requests {
+		if head, _, err := exchange(t, c, fields); err != nil || head.Status != http.StatusOK {
+			t.Fatal(head.Status, err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / requests; each > 1<<20 {
+		t.Errorf("%d KiB are allocated for a request with %d KiB of cookies", each>>10, len(want)>>10)
+	}
+}
+
+func TestFieldsThatMustNotBeIndexedStaySoHoweverManyThereAre(t *testing.T) {
+	own, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Secret") && !w.(interface{ NeverIndexed(string) bool }).NeverIndexed(name) {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+		}
+	})})
+	c := streamsTo(t, own)
+	for _, n := range []int{1, 16, 17, 300} {
+		fields := request("GET", "/")
+		for i := range n {
+			fields = append(fields, http2.Field{Name: fmt.Sprint("x-secret-", i), Value: "s", Sensitive: true}, http2.Field{Name: "x-secret-0", Value: "again", Sensitive: true})
+		}
+		if head, _, err := exchange(t, c, fields); err != nil || head.Status != http.StatusOK {
+			t.Error(n, head.Status, err)
+		}
+	}
 }
 
 func TestAnAuthorityOverHTTP2ThatIsNoHostIsRefused(t *testing.T) {

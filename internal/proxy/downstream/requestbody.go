@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http1"
 )
@@ -214,6 +215,9 @@ func (b *requestBody) trailerField(name, value []byte) {
 // in net/http.
 const discardLimit = 256 << 10
 
+// discardTime bounds how long that may take. The answer waits for it, and what the request holds.
+const discardTime = time.Second
+
 // discard reads a short rest of the body. It reports whether the body ended.
 func (b *requestBody) discard() bool {
 	if !b.mu.TryLock() {
@@ -228,6 +232,8 @@ func (b *requestBody) discard() bool {
 	}
 	bp := discardBuffers.Get().(*[]byte)
 	defer discardBuffers.Put(bp)
+	_ = b.c.nc.SetReadDeadline(time.Now().Add(discardTime))
+	defer func() { _ = b.c.nc.SetReadDeadline(time.Time{}) }()
 	for read := 0; read < discardLimit; {
 		n, err := b.read(*bp)
 		if err != nil {

@@ -610,6 +610,59 @@ func TestAClientThatDoesNotReadItsAnswerLosesItsConnection(t *testing.T) {
 	})
 }
 
+// Its body does not come, and what the handler holds for the request must not wait for that.
+func TestARefusalDoesNotWaitForTheBodyOfItsRequest(t *testing.T) {
+	for name, say := range map[string]struct {
+		head, body string // a byte of the body each 100 ms
+	}{
+		"no byte of a known length":   {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n", ""},
+		"chunks in small bits":        {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\nx\r\n", 100)},
+		"no byte behind half a chunk": {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				returned := make(chan struct{}, 1)
+				s := downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					returned <- struct{}{}
+				})})
+				l := make(pipes)
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(l) }()
+				ours, theirs := net.Pipe()
+				l <- theirs
+				began := time.Now()
+				var saying sync.WaitGroup
+				defer saying.Wait()
+				saying.Go(func() {
+					_, _ = io.WriteString(ours, say.head)
+					for i := range len(say.body) {
+						time.Sleep(100 * time.Millisecond)
+						if _, err := io.WriteString(ours, say.body[i:i+1]); err != nil {
+							return
+						}
+					}
+				})
+				<-returned
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("the handler has waited %v", took)
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+				if err != nil || resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
+					t.Errorf("%+v, %v", resp, err)
+				}
+				_ = ours.Close()
+				_ = s.Close()
+				close(l)
+				<-served
+				if err := s.Shutdown(t.Context()); err != nil { // waits for the watch
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A handler's deadline must not end the next request.
 func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

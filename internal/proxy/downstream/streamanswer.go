@@ -15,7 +15,23 @@ func (x *exchange) Header() http.Header { return x.answer }
 
 // NeverIndexed reports whether a field of the request, or of its trailers, must not be indexed
 // where it is sent on.
-func (x *exchange) NeverIndexed(name string) bool { return slices.Contains(x.secret, name) }
+func (x *exchange) NeverIndexed(name string) bool {
+	return x.allSecret || slices.Contains(x.secret, name)
+}
+
+// maxSecret bounds how many names are compared for each field that is sent on. With more, no field
+// is indexed.
+const maxSecret = 16
+
+func (x *exchange) keepSecret(name string) {
+	switch {
+	case x.allSecret || slices.Contains(x.secret, name):
+	case len(x.secret) == maxSecret:
+		x.allSecret = true
+	default:
+		x.secret = append(x.secret, name)
+	}
+}
 
 // NeverIndex makes a field of Header one that is not indexed, in the head or in the trailers.
 func (x *exchange) NeverIndex(name string) { x.answerSecret = append(x.answerSecret, name) }

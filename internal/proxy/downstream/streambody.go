@@ -91,7 +91,7 @@ func (b *streamBody) trailers() {
 		name := http2.CanonicalName(f.Name)
 		r.Trailer[name] = append(r.Trailer[name], f.Value)
 		if f.Sensitive {
-			b.x.secret = append(b.x.secret, name)
+			b.x.keepSecret(name)
 		}
 	}
 }
