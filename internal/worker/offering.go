@@ -93,7 +93,7 @@ func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 			}
 		}
 		switch {
-		case old != nil && old.Check == s.Check:
+		case old != nil && old.Check == s.Check && old.Address == s.Address:
 			entry.probe = old.probe
 		case s.Checked():
 			var err error

@@ -282,6 +282,21 @@ func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {
 	}
 }
 
+func TestAServiceAtANewAddressIsCheckedAnewAlsoIfItsCheckHasAnAddressOfItsOwn(t *testing.T) {
+	t.Parallel()
+	i, other, checked := startInstance(t), startInstance(t), startInstance(t)
+	s := i.service(t, "s", "")
+	s.Check.Address = checked.addr
+	o, r, _ := startOffering(t, s)
+	r.await(t, "s")
+	s.Address = other.addr
+	mustReplace(t, o, s)
+	procs.Await(t, "the service is offered at its new address", func() bool {
+		view, _, _ := r.last()
+		return view["s"].Address == other.addr
+	})
+}
+
 func TestACheckComesAndGoesWithoutAMomentOfAbsence(t *testing.T) {
 	i := startInstance(t)
 	plain := i.service(t, "s", "")

@@ -79,7 +79,11 @@ func (a *Agent) apply(configured []Service, err error) (api.WorkerReload, error)
 }
 
 func (a *Agent) replace(configured []Service, err error) (api.WorkerReload, error) {
+	seen := a.file.seen
 	imported, fileErr := a.file.read()
+	if err != nil {
+		a.file.seen = seen // its changes do not depend on the settings: watchFile applies them
+	}
 	if err := errors.Join(err, fileErr); err != nil {
 		return api.WorkerReload{}, err
 	}
