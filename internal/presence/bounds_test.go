@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestAWorkerOfAnotherFleetIsToldWhichFlagToCorrect(t *testing.T) {
@@ -63,5 +65,28 @@ func TestOneSourceTakesNoMoreSessionsThanItsShareAndAnotherStillConnects(t *test
 	}
 	if len(s.sources) != 0 || len(s.held) != 0 {
 		t.Errorf("%d sources and %d sessions are left", len(s.sources), len(s.held))
+	}
+}
+
+func TestCertificatesOfWorkersThatAreGoneMakeRoomBeforeNewOnesAreRefused(t *testing.T) {
+	const members = 100
+	f := viewOf("r1", members)
+	t.Cleanup(f.lines.Stop)
+	f.certificates = map[keyID]*identity.Certified{}
+	for i := range 2*members + 2 {
+		f.certificates[keyID{byte(i), byte(i >> 8)}] = nil
+	}
+	if f.sweep(time.Now()); len(f.certificates) > 0 {
+		t.Errorf("%d certificates of no worker are kept; learn takes %d", len(f.certificates), 4*members)
+	}
+}
+
+func TestARecordIsKeptWhileItsWorkerAttaches(t *testing.T) {
+	f := viewOf("r1", 100)
+	t.Cleanup(f.lines.Stop)
+	of := instance{"w1", 1}
+	f.records[of] = 1 // and the list has it a moment later
+	if f.sweep(time.Now()); f.records[of] != 1 {
+		t.Error("the record is forgotten")
 	}
 }

@@ -322,10 +322,13 @@ func (f *Fleet) departs(m membership.Member, now time.Time) {
 	f.departed = append(f.departed, d)
 }
 
+// spare is how many entries of no worker are kept.
+const spare = 1024
+
 // sweep forgets what belongs to workers that no list has. mu is held.
 func (f *Fleet) sweep(now time.Time) {
 	current := func(i instance) bool { return f.best[i.id].epoch == i.epoch }
-	if len(f.records) > len(f.best)+1024 || len(f.records) > 2*len(f.best) {
+	if len(f.records) > 2*len(f.best)+spare { // a worker that attaches is in no list for a moment
 		maps.DeleteFunc(f.records, func(i instance, _ uint64) bool { return !current(i) })
 	}
 	if len(f.asked) > 0 {
@@ -334,7 +337,7 @@ func (f *Fleet) sweep(now time.Time) {
 	if len(f.left) > departuresKept {
 		clear(f.left)
 	}
-	if len(f.certificates) > 2*len(f.best)+1024 {
+	if n := len(f.certificates); n > 2*len(f.best)+spare || n/2 > f.cfg.MaxMembers { // far below what learn takes
 		used := make(map[keyID]struct{}, len(f.best))
 		for _, c := range f.best {
 			used[c.key] = struct{}{}
@@ -365,7 +368,7 @@ func (f *Fleet) learn(id string, chain [][]byte) (key keyID, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.certificates) >= 4*f.cfg.MaxMembers {
+	if f.certificates[key] == nil && len(f.certificates) >= 4*f.cfg.MaxMembers {
 		return key, errors.New("too many certificates: raise --max-members")
 	}
 	f.certificates[key] = certificate

@@ -76,6 +76,9 @@ func (s *Server) enter(h *held) *session.Refusal {
 	s.byID[h.of.id] = append(same, h)
 	s.sources[h.source]++
 	s.gauge.Set(float64(len(s.held)))
+	if s.closed { // Close did not see it
+		_ = h.conn.Close()
+	}
 	return nil
 }
 

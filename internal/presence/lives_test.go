@@ -77,3 +77,11 @@ func TestTheLateRecordOfAnEarlierSessionEndsNoLaterOne(t *testing.T) {
 		t.Errorf("the record of the earlier one: refused %q, and the later is closed: %t", code, secondClosed())
 	}
 }
+
+func TestASessionThatBeginsWhileTheServerClosesIsClosed(t *testing.T) {
+	l := newServerOf(t)
+	l.Close()
+	if _, closed := l.begin(1); !closed() {
+		t.Error("its connection is open, and Close has ended")
+	}
+}
