@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 )
 
 // manager is the socket of a service manager.
@@ -146,5 +148,33 @@ func TestAServiceManagerThatIsGoneIsLoggedAndNothingElse(t *testing.T) {
 	n.Run(ctx, func() []process.Reason { return nil })
 	if got := bytes.Count(log.Bytes(), []byte("cannot notify the service manager")); got != 3 {
 		t.Errorf("%d lines, want one for each of READY, STATUS and STOPPING:\n%s", got, log.String())
+	}
+}
+
+// A queue that is full, or a socket that comes later.
+func TestReadinessIsAnnouncedUntilTheServiceManagerHasGotIt(t *testing.T) {
+	dir, err := os.MkdirTemp("", "notify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	name := filepath.Join(dir, "socket")
+	t.Setenv(process.NotifySocket, name)
+	var log logtest.Log
+	n := process.NewNotifier(slog.New(slog.NewTextHandler(&log, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { n.Run(ctx, func() []process.Reason { return nil }) })
+	procs.Await(t, "an attempt", func() bool { return log.Lines("trying again") == 1 })
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	(&manager{t, conn}).hears("READY=1")
+	cancel()
+	running.Wait()
+	if log.Lines("trying again") != 1 {
+		t.Errorf("logged again and again:\n%s", log.String())
 	}
 }

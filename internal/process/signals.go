@@ -153,14 +153,20 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []Reason) {
 	}
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	said := ""
+	said, failed := "", false
 	for {
 		status := "ready"
 		if why := reasons(); len(why) > 0 {
 			status = "not ready: " + strings.Join(ReasonTexts(why), "; ")
-		} else if n.announced.CompareAndSwap(false, true) {
-			n.send("READY=1")
-			tick.Reset(recheckInterval)
+		} else if !n.announced.Load() {
+			// Until it is sent: a manager that never gets it ends the process.
+			if err := n.write(ready); err == nil {
+				n.announced.Store(true)
+				tick.Reset(recheckInterval)
+			} else if !failed {
+				failed = true
+				n.logger.Warn("cannot notify the service manager; trying again", "state", ready, "err", err)
+			}
 		}
 		if status != said {
 			said = status
@@ -175,6 +181,9 @@ func (n *Notifier) Run(ctx context.Context, reasons func() []Reason) {
 	}
 }
 
+// ready is the state of a process that gets traffic.
+const ready = "READY=1"
+
 // Reloading wraps reload so that the manager is notified of its begin and its end. Before
 // the process is ready, no notification is sent, because the end of a reload is announced
 // as READY=1. For nil it returns nil.
@@ -185,7 +194,7 @@ func (n *Notifier) Reloading(reload func()) func() {
 	return func() {
 		if n.announced.Load() {
 			n.send("RELOADING=1")
-			defer n.send("READY=1")
+			defer n.send(ready)
 		}
 		reload()
 	}
