@@ -507,6 +507,31 @@ func TestACloseDuringALeaveCutsItShort(t *testing.T) {
 	}
 }
 
+func TestANodeMayBeMadeAgainWithTheSameRegisterer(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg := Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: taken.Addr().String(), Registerer: prometheus.NewRegistry()}
+	if _, err := New(cfg); err == nil {
+		t.Fatal("the address is taken")
+	}
+	cfg.BindAddr = "127.0.0.1:0"
+	for range 2 {
+		n, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "registration") {
+			t.Errorf("two nodes have one registerer: %v", err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestTheLifecycleForgivesEveryOrder(t *testing.T) {
 	n, err := New(Config{Cluster: "c", Environment: "e", ID: "i", Role: identity.RoleRelay, BindAddr: "127.0.0.1:0"})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/loglimit"
@@ -76,8 +77,11 @@ type Node struct {
 	outdated  atomic.Pointer[[]Member] // superseded instances that memberlist sees alive
 	rival     atomic.Pointer[Member]   // the last instance with this node's own id that answered
 
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	// unregister removes the metrics.
+	unregister func()
+
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 	depart  sync.Mutex // held by Leave; memberlist panics if it leaves after its shutdown
@@ -101,7 +105,9 @@ func New(cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), probed: make(chan probeReply, 16), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 	n.closing, n.close = context.WithCancel(context.Background())
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
-	n.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(queue.len()) })
+	// A registry of its own: nothing is registered if New fails, and nothing stays after Close.
+	registry := prometheus.NewRegistry()
+	n.metrics = newMetrics(registry, func() float64 { return float64(queue.len()) })
 	h := hello{cluster: cfg.Cluster, environment: cfg.Environment, format: helloFormat, id: cfg.ID, epoch: epoch, role: cfg.Role}
 	// Made for each stream, because the keys and the time in it change.
 	greet := func() hello {
@@ -149,11 +155,15 @@ func New(cfg Config) (*Node, error) {
 	n.seeds, err = discovery.New(discovery.Config{
 		Seeds: cfg.Seeds, AllowNoSeeds: true, DefaultPort: DefaultGossipPort, Resolver: cfg.Resolver,
 		Exclude: func(addr netip.AddrPort) bool { return addr == n.advertise },
-		Logger:  cfg.Logger, Registerer: cfg.Registerer,
+		Logger:  cfg.Logger, Registerer: registry,
 	})
+	if err == nil {
+		err = cfg.Registerer.Register(registry)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("membership: %w", err), n.transport.Shutdown())
 	}
+	n.unregister = func() { cfg.Registerer.Unregister(registry) }
 	return n, nil
 }
 
@@ -315,6 +325,7 @@ func (n *Node) Close() error {
 	}
 	n.closed = true
 	n.close()
+	n.unregister()
 	if !n.started {
 		return n.transport.Shutdown()
 	}
