@@ -2,6 +2,7 @@ package ringwaygrpc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -35,6 +36,25 @@ func TestEachWorkerGetsItsShare(t *testing.T) {
 	}
 	if n := heavy.calls.Load() - before; n < 850 || n > 950 {
 		t.Errorf("a worker with 90 %% of the weight got %d of 1000 calls", n)
+	}
+}
+
+// ended is a router that has ended before it was ready.
+type ended struct{ ringwaygrpc.Router }
+
+func (ended) WaitReady(context.Context) error { return errors.New("the router has ended") }
+
+func TestACallThroughARouterThatHasEndedFailsAndDoesNotWait(t *testing.T) {
+	conn, err := ringwaygrpc.NewClient(ringwaygrpc.Config{Router: ended{}, Service: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = testpb.NewTestServiceClient(conn).EmptyCall(ctx, &testpb.Empty{})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the router has ended") {
+		t.Error(err)
 	}
 }
 

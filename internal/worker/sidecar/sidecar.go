@@ -92,6 +92,7 @@ type Sidecar struct {
 	services atomic.Pointer[map[string]*service]
 	mu       sync.Mutex // one writer of services; guards the fields below
 	retired  []*upstream.Pool
+	left     map[string]*service // services that are gone and have requests in flight
 	closed   bool
 }
 
@@ -151,7 +152,7 @@ func (s *Sidecar) SetServices(services []Service) error {
 			next[offered.Name] = known
 			continue
 		}
-		one, err := s.newService(offered, known)
+		one, err := s.newService(offered, cmp.Or(known, s.left[offered.Name]))
 		if err != nil {
 			for _, one := range fresh {
 				one.close()
@@ -174,12 +175,22 @@ func (s *Sidecar) SetServices(services []Service) error {
 	}
 	s.services.Store(&next)
 	s.retired = slices.DeleteFunc(s.retired, func(p *upstream.Pool) bool { return p.Stats().InFlight == 0 })
+	left := map[string]*service{} // they hold slots, also of a service that comes back
+	for name, one := range s.left {
+		if next[name] == nil && one.inFlight.Load() > 0 {
+			left[name] = one
+		}
+	}
 	for name, one := range before {
 		if next[name] != one {
 			one.close()
 			s.retired = append(s.retired, one.pools()...)
 		}
+		if next[name] == nil && one.inFlight.Load() > 0 {
+			left[name] = one
+		}
 	}
+	s.left = left
 	return nil
 }
 

@@ -125,6 +125,10 @@ func TestNoMoreThanTheSlotsOfAnEndpointAreInFlightThere(t *testing.T) {
 		release <- struct{}{}
 		within(t, ended, "an answer")
 		refused()
+		s.set(t)
+		s.set(t) // gone, and its requests go on
+		s.set(t, service)
+		refused()
 		release <- struct{}{}
 		release <- struct{}{}
 		within(t, ended, "an answer")
