@@ -110,8 +110,8 @@ func (s *Snapshot) WithRole(role identity.Role) []Member {
 	return out
 }
 
-// Replacement is one member before and after.
-type Replacement struct{ Old, New Member }
+// replacement is one member before and after.
+type replacement = struct{ Old, New Member }
 
 // Changes are the differences between two snapshots of one node. Every id is in at most one
 // of the lists, and each list is sorted by id.
@@ -122,9 +122,9 @@ type Changes struct {
 	// departure was not announced, or is not recorded any more, is in Failed.
 	Left, Failed []Member
 	// Superseded are members that now run as another instance: they were restarted.
-	Superseded []Replacement
+	Superseded []replacement
 	// Changed are the same instances with changed properties.
-	Changed []Replacement
+	Changed []replacement
 }
 
 // Diff compares two snapshots of one node, in O(n). A nil snapshot has no members. Diff is a
@@ -166,9 +166,9 @@ func Diff(before, after *Snapshot) Changes {
 		default:
 			switch {
 			case a[0].Epoch != b[0].Epoch:
-				c.Superseded = append(c.Superseded, Replacement{a[0], b[0]})
+				c.Superseded = append(c.Superseded, replacement{a[0], b[0]})
 			case a[0] != b[0]:
-				c.Changed = append(c.Changed, Replacement{a[0], b[0]})
+				c.Changed = append(c.Changed, replacement{a[0], b[0]})
 			}
 			a, b = a[1:], b[1:]
 		}
