@@ -443,7 +443,7 @@ func (s *service) converse(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if !slices.Contains([]string{"/417", "/426", "/silent"}, r.URL.Path) { // these do not wait for the body
+		if !slices.Contains([]string{"/417", "/426", "/silent", "/switch"}, r.URL.Path) { // these do not wait for the body
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return
 			}
@@ -461,6 +461,16 @@ func (s *service) converse(c net.Conn) {
 			s.left <- struct{}{}
 			return
 		case "/gone":
+			return
+		case "/switch": // at once, if it is asked to
+			if r.Header.Get("Upgrade") == "" {
+				body, _ := io.ReadAll(r.Body)
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			s.waits <- struct{}{}
+			_, _ = io.Copy(io.Discard, in)
 			return
 		case "/drip": // for longer than the time limit of brief
 			_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n")

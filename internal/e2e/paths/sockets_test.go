@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringway/ringway/internal/loadgen"
 	"github.com/ringway/ringway/internal/procs"
@@ -87,6 +88,25 @@ func TestAWebSocketToAServiceOverHTTP2ThatAcceptsNoneIsRefusedWithTheRemedy(t *t
 		resp, body, err := c.answer("GET")
 		if err != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, "SETTINGS_ENABLE_CONNECT_PROTOCOL") || !strings.Contains(body, "protocol=http1") {
 			t.Errorf("%v %q, %v", resp.StatusCode, body, err)
+		}
+	})
+}
+
+// The protocol changes behind the request (RFC 9110 §7.8). A service that switches before it has got the
+// body, and a client that sends it then, must not meet in the buffer of one connection.
+func TestAnUpgradeWithABodyIsARequestWithABody(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		c := w.dial(t)
+		c.say("GET /switch HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nTransfer-Encoding: chunked\r\n\r\n5")
+		select {
+		case <-w.service.waits:
+			t.Error("the service has switched")
+		case <-time.After(200 * time.Millisecond): // a switch would have come
+		}
+		c.say("\r\nhello\r\n0\r\n\r\n")
+		if resp, body, err := c.answer("GET"); err != nil || resp.StatusCode != http.StatusOK || body != "hello" {
+			t.Errorf("%v %q, %v", resp, body, err)
 		}
 	})
 }

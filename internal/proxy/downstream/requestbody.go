@@ -128,6 +128,17 @@ func (b *requestBody) ended() {
 	}
 }
 
+// over ends the body if it was read to its end, or to an error. Otherwise it returns false: a goroutine
+// may read it, into a buffer of the connection.
+func (b *requestBody) over() bool {
+	if !b.mu.TryLock() {
+		return false
+	}
+	defer b.mu.Unlock()
+	b.closed = b.done || b.err != nil
+	return b.closed
+}
+
 // errDirect means that the next bytes of a body are those of the connection, without any framing.
 var errDirect = errors.New("downstream: to be read from the connection")
 

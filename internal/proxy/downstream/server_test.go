@@ -663,6 +663,37 @@ func TestARefusalDoesNotWaitForTheBodyOfItsRequest(t *testing.T) {
 	}
 }
 
+// The goroutine reads into the buffer of the connection, which the next connection gets.
+func TestAConnectionIsNotTakenOverWhileTheBodyOfItsRequestIsRead(t *testing.T) {
+	taken := make(chan error, 1)
+	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		first := make(chan struct{})
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			_, _ = r.Body.Read(make([]byte, 1))
+			close(first)
+			_, _ = io.Copy(io.Discard, r.Body)
+		}()
+		<-first
+		_, _, err := http.NewResponseController(w).Hijack()
+		taken <- err
+		<-read
+	})})
+	c := dial(t, addr)
+	c.say("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n5")
+	if err := <-taken; err == nil {
+		t.Error("the connection was taken over")
+	}
+	c.say("\r\nhello\r\n0\r\n\r\n")
+	if resp, _ := c.answer("GET"); resp.StatusCode != http.StatusOK {
+		t.Error(resp.Status)
+	}
+}
+
 // A handler's deadline must not end the next request.
 func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

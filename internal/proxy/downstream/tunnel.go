@@ -15,12 +15,18 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
-var errTaken = errors.New("downstream: the connection was taken over")
+var (
+	errTaken    = errors.New("downstream: the connection was taken over")
+	errBodyLeft = errors.New("downstream: the connection cannot be taken over before the body of its request was read")
+)
 
 // hijack gives the connection to the handler, with what was read of it.
 func (c *conn) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if c.hijacked {
 		return nil, nil, errTaken
+	}
+	if !c.body.over() {
+		return nil, nil, errBodyLeft
 	}
 	c.ahead.stop(c)
 	if c.phase.Swap(phaseClosing) == phaseClosing {

@@ -44,7 +44,7 @@ var h2Streams = sync.Pool{New: func() any { return new(h2Stream) }}
 func (s *h2Stream) free() {
 	clear(s.fields)
 	s.fields = s.fields[:0]
-	if cap(s.small) > inlineBody {
+	if s.small = s.small[:0]; cap(s.small) > inlineBody { // of another client's request next
 		s.small = nil
 	}
 	s.c, s.w, s.r, s.x, s.s, s.body, s.sent, s.fault = nil, nil, nil, nil, nil, nil, nil, nil
@@ -180,7 +180,8 @@ func (s *h2Stream) send() *Fault {
 			return s.fail(StageClient, err)
 		}
 	}
-	whole := s.body == nil && length == 0 && len(r.Trailer) == 0 && s.key == ""
+	trailers := hasBody(r) && len(r.Trailer) > 0 // without a body there is nothing that they could follow
+	whole := s.body == nil && length == 0 && !trailers && s.key == ""
 	err := s.s.Open(s.fields, whole, r.Method == http.MethodHead)
 	switch {
 	case errors.Is(err, http2.ErrHeadTooLarge):

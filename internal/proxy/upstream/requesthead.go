@@ -98,10 +98,11 @@ func hopRequest(name string) bool {
 
 // upgradeOf returns the protocol that the client wants to switch to, "" if none. A switch
 // to HTTP/2 concerns this process and not the endpoint. Over HTTP/2 only the server itself
-// sets the field, for an extended CONNECT.
+// sets the field, for an extended CONNECT. With a body there is none: the protocol changes behind
+// the request (RFC 9110 §7.8), and an endpoint may answer before it has read that.
 func upgradeOf(r *http.Request) string {
 	u := r.Header["Upgrade"]
-	if len(u) != 1 || u[0] == "" || !http1.AnyHasToken(r.Header["Connection"], "upgrade") || http1.HasToken(u[0], "h2c") {
+	if len(u) != 1 || hasBody(r) || u[0] == "" || !http1.AnyHasToken(r.Header["Connection"], "upgrade") || http1.HasToken(u[0], "h2c") {
 		return ""
 	}
 	return u[0]
@@ -122,8 +123,9 @@ const forwardedFor = "X-Forwarded-For"
 // passing decides which fields of a request are sent as they are.
 type passing struct {
 	x          *Exchange
-	connection []string // the values of Connection, if they may name fields
-	forwarded  bool     // X-Forwarded-For gets another address
+	connection []string            // the values of Connection, if they may name fields
+	many       map[string]struct{} // what they name, in lower case, if they are long
+	forwarded  bool                // X-Forwarded-For gets another address
 }
 
 func (x *Exchange) passes(r *http.Request) passing {
@@ -131,7 +133,29 @@ func (x *Exchange) passes(r *http.Request) passing {
 	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
 		connection = nil // these two name no field
 	}
-	return passing{x, connection, x.ForwardedFor != "" && !x.dropped(forwardedFor)}
+	p := passing{x: x, connection: connection, forwarded: x.ForwardedFor != "" && !x.dropped(forwardedFor)}
+	length := 0
+	for _, list := range connection {
+		length += len(list)
+	}
+	if length > longConnection {
+		p.many = map[string]struct{}{}
+		for _, list := range connection {
+			nameTokens(p.many, list)
+		}
+	}
+	return p
+}
+
+// longConnection is the length of Connection above which the names in it are looked up. Each field would
+// be compared with each of them otherwise, for a head of 64 KiB 80 million times.
+const longConnection = 256
+
+// nameTokens adds the names in a list, in lower case.
+func nameTokens(names map[string]struct{}, list string) {
+	for item := range strings.SplitSeq(list, ",") {
+		names[strings.ToLower(strings.Trim(item, " \t"))] = struct{}{}
+	}
 }
 
 // sends reports whether the client's field is sent.
@@ -141,6 +165,10 @@ func (p *passing) sends(name string) bool {
 
 // named reports whether Connection names the field.
 func (p *passing) named(name string) bool {
+	if p.many != nil {
+		_, named := p.many[strings.ToLower(name)]
+		return named
+	}
 	return p.connection != nil && http1.AnyHasToken(p.connection, name)
 }
 

@@ -216,6 +216,10 @@ func (h *responseHead) markNamed(buf []byte) {
 		if !c.Hop || !http1.EqualFold(buf[c.Name:c.NameEnd], "connection") {
 			continue
 		}
+		if int(c.ValueEnd-c.Value) > longConnection {
+			h.markMany(buf, string(buf[c.Value:c.ValueEnd]))
+			continue
+		}
 		for list := string(buf[c.Value:c.ValueEnd]); list != ""; {
 			var item string
 			item, list, _ = strings.Cut(list, ",")
@@ -230,6 +234,21 @@ func (h *responseHead) markNamed(buf []byte) {
 					f.Hop = true
 				}
 			}
+		}
+	}
+}
+
+// markMany is markNamed for a long list.
+func (h *responseHead) markMany(buf []byte, list string) {
+	names := map[string]struct{}{}
+	nameTokens(names, list)
+	for _, kept := range [...]string{"close", "keep-alive", "content-length", "trailer"} {
+		delete(names, kept)
+	}
+	for i := range h.fields {
+		f := &h.fields[i]
+		if _, named := names[strings.ToLower(string(buf[f.Name:f.NameEnd]))]; named {
+			f.Hop = true
 		}
 	}
 }
