@@ -191,12 +191,18 @@ func (w *response) inform(status int) {
 	_ = w.flush(nil) // the next write returns this error
 }
 
+// continueTime bounds how long a client may take to accept 100 Continue: the body waits for it, and
+// the end of the request waits for the body.
+const continueTime = 5 * time.Second
+
 // sendContinue sends 100 Continue, unless the final answer has begun.
 func (w *response) sendContinue() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.begun {
+		_ = w.c.nc.SetWriteDeadline(time.Now().Add(continueTime))
 		_, _ = w.c.nc.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+		_ = w.c.nc.SetWriteDeadline(time.Time{})
 	}
 }
 

@@ -694,6 +694,41 @@ func TestAConnectionIsNotTakenOverWhileTheBodyOfItsRequestIsRead(t *testing.T) {
 	}
 }
 
+func TestAClientThatDoesNotAcceptAContinueEndsNoWaitLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took := make(chan time.Duration, 1)
+		s := downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began := time.Now()
+			if err := http.NewResponseController(w).SetReadDeadline(began.Add(time.Second)); err != nil {
+				t.Error(err)
+			}
+			_, _ = r.Body.Read(make([]byte, 1))
+			took <- time.Since(began)
+		})})
+		l := make(pipes)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		ours, theirs := net.Pipe() // holds no byte
+		l <- theirs
+		_, _ = io.WriteString(ours, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
+		select {
+		case after := <-took:
+			if after > 6*time.Second {
+				t.Errorf("the read has ended after %v", after)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the read waits for the client")
+		}
+		_ = ours.Close()
+		_ = s.Close()
+		close(l)
+		<-served
+		if err := s.Shutdown(t.Context()); err != nil { // waits for the watch
+			t.Error(err)
+		}
+	})
+}
+
 // A handler's deadline must not end the next request.
 func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

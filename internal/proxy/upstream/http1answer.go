@@ -54,7 +54,9 @@ func (f *flight) informational(n int) *Fault {
 			}
 			h[name] = v
 		}
+		f.progress.writing.Store(true) // the client may accept nothing
 		f.w.WriteHeader(f.head.status)
+		f.progress.wrote()
 		// WriteHeader has sent the header map. Without the removal these fields would be in the
 		// final head as well.
 		for name := range passed {
@@ -353,7 +355,9 @@ func (f *flight) trailerField(name, value []byte) {
 
 func (f *flight) writeTrailers(unflushed bool) {
 	if unflushed { // otherwise net/http declares a length and drops the trailers
+		f.progress.writing.Store(true)
 		_ = http.NewResponseController(f.w).Flush()
+		f.progress.wrote()
 	}
 	h := f.w.Header()
 	for _, t := range f.trailers {

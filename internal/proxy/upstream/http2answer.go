@@ -32,7 +32,9 @@ func (s *h2Stream) informational(head *http2.Head) {
 		added = append(added, name)
 		s.markSecret(name, f)
 	}
+	s.progress.writing.Store(true) // the client may accept nothing
 	s.w.WriteHeader(head.Status)
+	s.progress.wrote()
 	for _, name := range added {
 		delete(h, name)
 	}
@@ -175,7 +177,9 @@ func (s *h2Stream) finish(err *Fault) (Result, *Fault) {
 func (s *h2Stream) passTrailers() {
 	trailers := s.s.Trailers()
 	if len(trailers) > 0 { // otherwise a short answer over HTTP/1.1 gets a length
+		s.progress.writing.Store(true)
 		_ = http.NewResponseController(s.w).Flush()
+		s.progress.wrote()
 	}
 	passer, passes := s.w.(fieldPasser)
 	for _, f := range trailers {
