@@ -60,6 +60,7 @@ type Relay struct {
 	newHandler              func(requests Requests, hop bool) http.Handler
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
+	reloadRefused           prometheus.Gauge
 	blocks                  *ingress.BlockList
 
 	attached     *presence.Server // of attached workers
@@ -160,7 +161,8 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.explained = ingress.NewExplanations(cfg.Explanations)
 	r.memory = newMemory(cfg.Logger, cfg.Registry)
-	r.reloads, r.drain = newReloads(cfg.Registry), newDrain(cfg.Registry, r.members.SetDraining)
+	r.reloads, r.reloadRefused = newReloads(cfg.Registry)
+	r.drain = newDrain(cfg.Registry, r.members.SetDraining)
 	r.tunnelsEnded, r.rebalances = newTunnelsEnded(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.Routes.Services)
 	r.blocks = ingress.NewBlockList(cfg.Registry)

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -21,10 +22,11 @@ const (
 	reloadRefused   = "refused"
 )
 
-func newReloads(reg prometheus.Registerer) *prometheus.CounterVec {
-	reloads := metric.With(reg).CounterVec("ringway_relay_reloads_total", "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).", "result")
+func newReloads(reg prometheus.Registerer) (reloads *prometheus.CounterVec, refused prometheus.Gauge) {
+	f := metric.With(reg)
+	reloads = f.CounterVec("ringway_relay_reloads_total", "Reloads of the settings, by a signal or the admin API: applied, unchanged, refused (nothing changed).", "result")
 	metric.StartAtZero(reloads, reloadApplied, reloadUnchanged, reloadRefused)
-	return reloads
+	return reloads, f.Gauge("ringway_relay_reload_refused", "1 if the last reload was refused: the settings on disk are not in use.")
 }
 
 var errNoSettings = errors.New("this relay was not started from settings: there is nothing to read again")
@@ -52,12 +54,14 @@ func (r *Relay) reload() (api.Reload, error) {
 	needRestart, err := running.Read()
 	if err != nil {
 		r.reloads.WithLabelValues(reloadRefused).Inc()
+		r.reloadRefused.Set(1)
 		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 		return api.Reload{}, err
 	}
 	read := r.cfg.Reloaded()
 	if err := r.Routes.SetPlans(read.Plans, read.PlansFromFleet); err != nil { // the settings were checked when they were loaded
 		r.reloads.WithLabelValues(reloadRefused).Inc()
+		r.reloadRefused.Set(1)
 		return api.Reload{}, err
 	}
 	applied := running.Accept()
@@ -69,13 +73,14 @@ func (r *Relay) reload() (api.Reload, error) {
 		result = reloadUnchanged
 	}
 	r.reloads.WithLabelValues(result).Inc()
+	r.reloadRefused.Set(0)
 	r.cfg.Logger.Info("reloaded", "applied", texts(applied), "needs_restart", texts(needRestart))
 	return api.Reload{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
 }
 
 // ofPlan reports whether a change is one of the plan.
 func ofPlan(c settings.Change) bool {
-	return c.Name == "plan-version" || c.Name == "plan-from-fleet" || slices.Contains(planSettings, c.Name)
+	return c.Name == "plan-version" || c.Name == "plan-from-fleet" || slices.Contains(check.PlanSettings, c.Name)
 }
 
 // tune makes requests the settings of new requests.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"reflect"
 	"slices"
 	"strings"
@@ -308,6 +309,33 @@ func TestReloadsAreCountedByWhatCameOfThem(t *testing.T) {
 	`)
 	if err := testutil.GatherAndCompare(r.cfg.Registry, want, "ringway_relay_reloads_total"); err != nil {
 		t.Error(err)
+	}
+	if refused := testutil.ToFloat64(r.reloadRefused); refused != 1 {
+		t.Errorf("the last reload was refused, and the gauge is %v", refused)
+	}
+	r.write("max-attempts: 2\n") // as it is in effect
+	if r.Reload(); testutil.ToFloat64(r.reloadRefused) != 0 {
+		t.Error("the file of before is back, and the gauge is not 0")
+	}
+}
+
+// Neither setting from which auto follows is applied by a reload.
+func TestAReloadDoesNotChangeWhatAutoFollowsFrom(t *testing.T) {
+	r := newReloadable(t)
+	before := r.cfg.PlansFromFleet
+	least := regexp.MustCompile("gossip-addr: .*").ReplaceAllString(leastSettings, "gossip-addr: 10.0.0.1:7400")
+	if err := os.WriteFile(r.file, []byte(least+"insecure: true\nplan-from-fleet: auto\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := r.post(); status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	if read := r.cfg.Reloaded(); !before || read.PlansFromFleet != before {
+		t.Errorf("it was %v, and is %v", before, read.PlansFromFleet)
+	}
+	r.write("plan-from-fleet: false\n")
+	if status, text := r.post(); status != http.StatusOK || r.cfg.Reloaded().PlansFromFleet {
+		t.Error(status, text)
 	}
 }
 

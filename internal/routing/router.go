@@ -115,6 +115,19 @@ func New(cfg Config) (*Router, error) {
 		leftOut: f.CounterVec("ringway_relay_endpoints_left_out_total", "Endpoints left out of a route that was computed, by reason: protocol, no_certificate (the endpoint is secured and this relay has no certificate), unsecured (it is not, and this relay has one) or own_listener (it is a listener of a relay).", "reason"),
 	}
 	metric.StartAtZero(r.updates, routeOK, routeFailed)
+	for _, reason := range [...]string{leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener} {
+		f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ringway_relay_endpoints_unused", Help: "Endpoints that the routes of this relay leave out now, by the reasons of ringway_relay_endpoints_left_out_total.",
+			ConstLabels: prometheus.Labels{"reason": reason},
+		}, func() (n float64) {
+			if services := r.services.Load(); services != nil {
+				for _, s := range *services {
+					n += float64(s.Route().leftOut[reason])
+				}
+			}
+			return n
+		})
+	}
 	metric.StartAtZero(r.leftOut, leftOutProtocol, leftOutNoCertificate, leftOutUnsecured, leftOutOwnListener)
 	f.GaugeFunc("ringway_relay_route_loop_age_seconds", "Time since the loop that computes routes turned last: below 1 s in a healthy relay; from 30 s on the relay is not ready.", func() float64 { return r.turnAge().Seconds() })
 	r.agreement, r.agreements = newAgreement(cfg.Self, cfg.Plans, cfg.PlansFromFleet), newAgreementMetrics(cfg.Registerer, r.Agreed)
@@ -140,7 +153,7 @@ func New(cfg Config) (*Router, error) {
 	if r.forwarding, err = newForwarding(cfg, r.lines, r.pools); err != nil {
 		return nil, err
 	}
-	if r.choosing, err = newChoosing(cfg, r.lines); err != nil {
+	if r.choosing, err = newChoosing(cfg); err != nil {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})

@@ -106,6 +106,9 @@ ringway_relay_endpoints_left_out_total{reason="unsecured"} 0
 `), "ringway_relay_endpoints_left_out_total"); err != nil {
 		t.Error(err)
 	}
+	if now := logtest.Series(t, reg, "ringway_relay_endpoints_unused"); now["no_certificate"] != 2 || now["unsecured"] != 0 {
+		t.Errorf("unused are %v", now)
+	}
 	if n := strings.Count(log.String(), "no certificate"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log)
 	}

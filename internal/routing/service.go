@@ -96,6 +96,7 @@ type Route struct {
 	// listener of any relay have no place in the plan. The others keep theirs, because the
 	// reason may be this relay's alone and all relays must make the same plan.
 	Refused map[string]string
+	leftOut map[string]int // by the label of the metrics
 
 	// absentRelays and absentWorkers have vanished; the plan may still count them.
 	absentRelays, absentWorkers map[string]bool
@@ -359,7 +360,7 @@ const maxLogged = 1024
 // once for each service and worker, or once in all if this relay itself is the cause.
 func (r *Router) leaveOut(route *Route, e *advertise.Endpoint, err error) {
 	if route.Refused == nil {
-		route.Refused = map[string]string{}
+		route.Refused, route.leftOut = map[string]string{}, map[string]int{}
 	}
 	route.Refused[e.NodeID] = err.Error()
 	reason, subject := leftOutProtocol, e.Name+" "+e.NodeID
@@ -372,6 +373,7 @@ func (r *Router) leaveOut(route *Route, e *advertise.Endpoint, err error) {
 		reason = leftOutOwnListener
 	}
 	r.leftOut.WithLabelValues(reason).Inc()
+	route.leftOut[reason]++
 	line := reason + " " + subject
 	if _, said := r.loggedLeftOut[line]; said || len(r.loggedLeftOut) >= maxLogged {
 		return

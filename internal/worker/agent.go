@@ -336,6 +336,7 @@ var states = [...]State{Offered, Unhealthy, Draining}
 type metrics struct {
 	services *prometheus.GaugeVec
 	reloads  *prometheus.CounterVec
+	refused  prometheus.Gauge // the last reload
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -343,6 +344,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		services: f.GaugeVec("ringway_worker_services", "Services of this worker, by what becomes of them: offered, unhealthy (relays do not know them), draining (relays send nothing new).", "state"),
 		reloads:  f.CounterVec("ringway_worker_reloads_total", "Reloads of the services, by a signal, the admin API or a changed file: applied, unchanged, refused (nothing changed).", "result"),
+		refused:  f.Gauge("ringway_worker_reload_refused", "1 if the last reload was refused: the settings or the services on disk are not in use."),
 	}
 	metric.StartAtZero(m.reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	m.count(nil)

@@ -64,8 +64,10 @@ func (a *Agent) watchFile(ctx context.Context) error {
 // It logs and counts the result. a.reloading is held.
 func (a *Agent) apply(configured []Service, err error) (api.WorkerReload, error) {
 	change, err := a.replace(configured, err)
+	a.metrics.refused.Set(0)
 	switch {
 	case err != nil:
+		a.metrics.refused.Set(1)
 		a.metrics.reloads.WithLabelValues(reloadRefused).Inc()
 		a.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 	case change.Empty():

@@ -146,11 +146,14 @@ func TestTheFileOfServicesIsAppliedWhenItChangesAndOnlyWhenItIsRight(t *testing.
 		t.Fatal(err)
 	}
 	procs.Await(r.t, "a file that is gone is refused", func() bool { return r.reloads("refused") == 3 })
+	if refused := logtest.Series(t, r.registry, "ringway_worker_reload_refused")[""]; refused != 1 {
+		t.Errorf("the last reload was refused, and the gauge is %v", refused)
+	}
 	r.write(r.services, "services: [{name: c, address: '127.0.0.1:3'}]\n")
 	r.await("a", "c")
 	r.write(r.services, "services: []\n")
 	r.await("a")
-	if r.reloads("applied") != 3 || r.reloads("unchanged") != 0 {
+	if r.reloads("applied") != 3 || r.reloads("unchanged") != 0 || logtest.Series(t, r.registry, "ringway_worker_reload_refused")[""] != 0 {
 		t.Errorf("%v applied, %v unchanged", r.reloads("applied"), r.reloads("unchanged"))
 	}
 }

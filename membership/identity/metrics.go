@@ -21,9 +21,20 @@ const (
 
 // newMetrics registers with reg; nil registers nowhere. notAfter and authority return the
 // ends of the certificate in use and of the authority that it depends on, in Unix seconds;
-// denied returns the length of the deny list.
-func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64) *metrics {
+// denied returns the length of the deny list, and problems why files are not in use.
+func newMetrics(reg prometheus.Registerer, notAfter, authority, denied func() float64, problems map[string]func() error) *metrics {
 	f := metric.With(reg)
+	for files, problem := range problems {
+		f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ringway_identity_files_refused", Help: "1 while files on disk cannot be used and the old ones stay in use, by files: certificate or deny_list.",
+			ConstLabels: prometheus.Labels{"files": files},
+		}, func() float64 {
+			if problem() != nil {
+				return 1
+			}
+			return 0
+		})
+	}
 	m := &metrics{
 		refusals:    f.CounterVec("ringway_identity_refusals_total", "TLS handshakes that this process refused, by direction and reason.", "direction", "reason"),
 		reloads:     f.CounterVec("ringway_identity_reloads_total", "Changes of the certificate files, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.", "result"),

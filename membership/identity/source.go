@@ -139,7 +139,7 @@ func (s *Source) register() {
 		return float64(s.current.Load().authority.NotAfter.Unix())
 	}, func() float64 {
 		return float64(s.current.Load().size())
-	})
+	}, map[string]func() error{"certificate": s.Problem, "deny_list": s.DenyProblem})
 }
 
 // Claims returns the identity of this process. A reload changes only its services: it refuses

@@ -488,7 +488,7 @@ func TestMetricsAreRegisteredWithBoundedLabels(t *testing.T) {
 		series[f.GetName()] = len(f.GetMetric())
 	}
 	if series["ringway_identity_refusals_total"] != 2*len(reasons) || series["ringway_identity_reloads_total"] != 2 ||
-		series["ringway_identity_certificate_not_after_timestamp_seconds"] != 1 {
+		series["ringway_identity_certificate_not_after_timestamp_seconds"] != 1 || series["ringway_identity_files_refused"] != 2 {
 		t.Errorf("got %v", series)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,6 +180,8 @@ func (c *Certificates) Reload() error {
 	if changed {
 		c.publish()
 	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	c.metrics.refused.Set(float64(len(errs)))
 	return errors.Join(errs...)
 }
 

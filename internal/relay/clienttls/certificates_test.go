@@ -195,6 +195,9 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 	if leaf, problem := r.First(); leaf.SerialNumber.String() != before || problem == nil {
 		t.Errorf("in use is %v, the problem is %v", leaf.DNSNames, problem)
 	}
+	if n := r.counted("ringway_relay_ingress_certificates_refused", ""); n != 1 {
+		t.Errorf("%v files are refused, want 1", n)
+	}
 	if n := r.log.Lines("not replaced"); n != 7 {
 		t.Errorf("%d lines, want one for each broken state:\n%s", n, &r.log)
 	}
@@ -206,7 +209,7 @@ func TestARenewedPairIsUsedAndABadOneChangesNothing(t *testing.T) {
 	if err := r.Reload(); err != nil || r.served("a.test") != onDisk(t, cert, key) {
 		t.Errorf("the repaired pair is not used (%v)", err)
 	}
-	if _, problem := r.First(); problem != nil {
+	if _, problem := r.First(); problem != nil || r.counted("ringway_relay_ingress_certificates_refused", "") != 0 {
 		t.Errorf("repaired, and still %v", problem)
 	}
 	if got := reloads("replaced"); got != 2 {
