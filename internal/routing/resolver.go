@@ -55,7 +55,7 @@ const (
 type strategyResolver struct {
 	cfg      ChoosingConfig
 	logger   *slog.Logger      // of measurements
-	lines    *loglimit.Limiter // about what workers advertise
+	lines    *loglimit.Limiter // about what workers advertise; of its own, so that no other line displaces them
 	metrics  *strategy.Metrics
 	problems *prometheus.CounterVec
 	policies *prometheus.CounterVec // problems of policies
@@ -64,12 +64,12 @@ type strategyResolver struct {
 	running sync.WaitGroup
 }
 
-func newChoosing(cfg Config, lines *loglimit.Limiter) (*strategyResolver, error) {
+func newChoosing(cfg Config) (*strategyResolver, error) {
 	metrics, err := strategy.NewMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, lines: lines, metrics: metrics, ctx: context.Background()}
+	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), metrics: metrics, ctx: context.Background()}
 	c.problems = metric.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
 	metric.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
 	c.policies = metric.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
@@ -81,7 +81,7 @@ func newChoosing(cfg Config, lines *loglimit.Limiter) (*strategyResolver, error)
 func (c *strategyResolver) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.ctx = ctx
-	return func() { cancel(); c.running.Wait() }
+	return func() { cancel(); c.running.Wait(); c.lines.Stop() }
 }
 
 // strategyState is the state of the choice of one service.

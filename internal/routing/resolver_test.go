@@ -31,12 +31,11 @@ func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
 	t.Helper()
 	c := &chooser{t: t}
 	logger := slog.New(slog.NewTextHandler(&c.log, nil))
-	lines := loglimit.New(logger)
-	t.Cleanup(lines.Stop)
 	var err error
-	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: logger}, lines); err != nil {
+	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(c.lines.Stop)
 	if c.service, err = NewService("echo", selection.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
