@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -145,7 +146,7 @@ func HealthCommand(process, port string) *cobra.Command {
 	c.Flags().StringVar(&addr, "admin-addr", cmp.Or(os.Getenv("RINGWAY_ADMIN_ADDR"), "127.0.0.1:"+port),
 		"address of the "+process+"'s admin API, or RINGWAY_ADMIN_ADDR; where that is every interface, loopback is asked")
 	c.Flags().BoolVar(&ready, "ready", false, "ask /readyz instead of /healthz")
-	c.Flags().BoolVar(&overTLS, "admin-tls", os.Getenv("RINGWAY_ADMIN_TLS") == "true", "ask over TLS, as the process serves with --admin-tls, or RINGWAY_ADMIN_TLS=true")
+	c.Flags().BoolVar(&overTLS, "admin-tls", slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(strings.TrimSpace(os.Getenv("RINGWAY_ADMIN_TLS")))), "ask over TLS, as the process serves with --admin-tls, or RINGWAY_ADMIN_TLS=true")
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "time for the answer")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		path := "/healthz"

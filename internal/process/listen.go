@@ -29,16 +29,31 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is another process on this port?", err)
+		return nil, fmt.Errorf("%w: %s", err, UnboundRemedy(err))
 	}
 	return ln, nil
+}
+
+// UnboundRemedy is what an operator does about an address that cannot be bound.
+func UnboundRemedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "no interface of this host has this address: correct it"
+	case errors.Is(err, syscall.EACCES):
+		return "a port below 1024 needs CAP_NET_BIND_SERVICE, or a socket of systemd"
+	}
+	return "is another process on this port?"
 }
 
 // GossipError adds the setting to an error of membership.New: a library that binds the
 // gossip address does not know how this process was given it.
 func GossipError(err error) error {
 	if bind, ok := errors.AsType[*net.OpError](err); ok && bind.Op == "listen" {
-		return fmt.Errorf("%w: is another process on this port? The setting is --gossip-addr", err)
+		remedy := UnboundRemedy(err)
+		if !strings.HasSuffix(remedy, "?") {
+			remedy += "."
+		}
+		return fmt.Errorf("%w: %s The setting is --gossip-addr", err, remedy)
 	}
 	return err
 }

@@ -164,6 +164,7 @@ func TestAnAddressThatCannotBeServedIsRefusedWithARemedy(t *testing.T) {
 		"unix:" + filepath.Join(filepath.Dir(path), "none", "admin.sock"):     "the directory must be there and writable",
 		"unix:" + filepath.Join(filepath.Dir(path), strings.Repeat("x", 120)): "choose a shorter path",
 		taken.Addr().String(): "another process",
+		"192.0.2.1:0":         "no interface of this host has this address",
 	} {
 		if ln, err := process.Listen(address); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want %q", address, ln, err, want)

@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/ringway/ringway/internal/process"
 )
 
 // lateListener holds a TCP address from the start and accepts connections after open.
@@ -24,7 +26,7 @@ type lateListener struct {
 func listenLate(addr string) (*lateListener, error) {
 	socket, listen, err := bind(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is another process on this port?", err)
+		return nil, fmt.Errorf("%w: %s", err, process.UnboundRemedy(err))
 	}
 	return &lateListener{Listener: socket, listen: listen, opened: make(chan struct{}), closed: make(chan struct{})}, nil
 }
@@ -42,7 +44,7 @@ func passedListener(socket net.Listener) *lateListener {
 // listen on the address.
 func (l *lateListener) open() error {
 	if err := l.listen(); err != nil {
-		return fmt.Errorf("listen on %s: %w: is another process on this port?", l.Addr(), err)
+		return fmt.Errorf("listen on %s: %w: %s", l.Addr(), err, process.UnboundRemedy(err))
 	}
 	l.opening.Do(func() { close(l.opened) })
 	return nil

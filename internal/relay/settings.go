@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relaypool"
@@ -35,6 +36,10 @@ type Settings struct {
 	IngressTLSCerts, IngressTLSKeys []string // --ingress-tls-cert, --ingress-tls-key
 	IngressClientCA                 string
 	IngressClientClaims             following // --ingress-client-claims
+
+	// provenFleet is what auto of --plan-from-fleet means, from the first Config on: a reload applies
+	// neither of the settings from which it follows.
+	provenFleet *bool
 
 	// Fields of the Config of the same name.
 	Plans      routing.PlanSettings // but Skip
@@ -268,8 +273,12 @@ func (s *Settings) plansFromFleet() bool {
 	if s.PlanFromFleet != followAuto {
 		return s.PlanFromFleet == followYes
 	}
-	a, err := process.ListenAddr(s.GossipAddr)
-	return s.TLSCert != "" || err == nil && a.Addr().IsLoopback()
+	if s.provenFleet == nil {
+		a, err := process.ListenAddr(s.GossipAddr)
+		proven := s.TLSCert != "" || err == nil && a.Addr().IsLoopback()
+		s.provenFleet = &proven
+	}
+	return *s.provenFleet
 }
 
 // checkPlan refuses settings that the other relays would refuse.
@@ -279,7 +288,7 @@ func (s *Settings) checkPlan() []settings.Problem {
 		return nil
 	}
 	if err := plans.Stateable(); err != nil {
-		return []settings.Problem{{Setting: "plan-version", Related: planSettings, Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
+		return []settings.Problem{{Setting: "plan-version", Related: check.PlanSettings, Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
 	}
 	return nil
 }

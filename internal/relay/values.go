@@ -14,9 +14,6 @@ import (
 	"github.com/ringway/ringway/internal/settings"
 )
 
-// planSettings are the settings that plan-version covers.
-var planSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}
-
 // following is whether something applies, or depends on the fleet.
 type following string
 

@@ -104,5 +104,5 @@ func finePlan(f *Fleet) string {
 	return fmt.Sprintf("all relays plan with version %d of the settings, by %s (%s)", p.Version, author(&f.Self), p.Hash)
 }
 
-// ofPlan are the settings that a version of the plan covers.
-var ofPlan = []string{"min-peers-per-worker", "min-peers-per-relay", "min-peers-per-tier", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "skip-relay"}
+// PlanSettings are the settings that plan-version covers.
+var PlanSettings = []string{"min-peers-per-worker", "min-peers-per-relay", "relays-per-service", "max-relays-per-service", "index-source", "strategy", "min-peers-per-tier", "zone-slack", "skip-relay"}

@@ -40,7 +40,7 @@ func settingsAgree(f *Fleet) (found []api.Finding) {
 			odd := byValue[value]
 			cause, apply := "relays plan by themselves, and by different settings their parts do not fit together: "+
 				"some workers get too few relays, others too many", "restart it"
-			if slices.Contains(ofPlan, name) {
+			if slices.Contains(PlanSettings, name) {
 				apply = "reload it; or give one relay the values that you want with a higher --plan-version and reload it, which sets all relays that follow the fleet"
 			}
 			if name == "key-source" {
