@@ -78,10 +78,10 @@ const leastAttempt = 100 * time.Millisecond
 func (t *request) takeDeadline() bool {
 	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
-	if at, set := t.r.Context().Deadline(); set && t.local != nil {
+	if t.local != nil {
 		// Until now, because a deadline may have no monotonic clock; the time since the request began is short.
-		if own := max(0, time.Until(at)); !given || own < left {
-			left, given = own, true
+		if at, set := t.r.Context().Deadline(); set && (!given || time.Until(at) < left) {
+			left, given = max(0, time.Until(at)), true
 		}
 	}
 	switch {
