@@ -337,6 +337,15 @@ func TestAReloadDoesNotChangeWhatAutoFollowsFrom(t *testing.T) {
 	if status, text := r.post(); status != http.StatusOK || r.cfg.Reloaded().PlansFromFleet {
 		t.Error(status, text)
 	}
+
+	s := DefaultSettings() // of a relay that starts without auto
+	s.GossipAddr, s.PlanFromFleet = "10.0.0.1:7400", followNo
+	if s.plansFromFleet() {
+		t.Error("false is true")
+	}
+	if s.TLSCert, s.PlanFromFleet = "relay.pem", followAuto; s.plansFromFleet() {
+		t.Error("auto follows from a certificate that is not in use")
+	}
 }
 
 func TestARelayThatWasNotMadeFromSettingsReportsIt(t *testing.T) {

@@ -270,13 +270,13 @@ func (s *Settings) plans() routing.PlanSettings {
 // plansFromFleet reports whether settings that other relays state may be used: their
 // statements prove who made them, or only this host can send them.
 func (s *Settings) plansFromFleet() bool {
-	if s.PlanFromFleet != followAuto {
-		return s.PlanFromFleet == followYes
-	}
 	if s.provenFleet == nil {
 		a, err := process.ListenAddr(s.GossipAddr)
 		proven := s.TLSCert != "" || err == nil && a.Addr().IsLoopback()
 		s.provenFleet = &proven
+	}
+	if s.PlanFromFleet != followAuto {
+		return s.PlanFromFleet == followYes
 	}
 	return *s.provenFleet
 }

@@ -54,10 +54,11 @@ func (a *answer) begin(handler *ingress.Handler, in *http.Request) error {
 		if a.local.Refused == "" {
 			return cmp.Or(ended, errAborted)
 		}
-		if err := refusal(&a.local); ended == nil || errors.Is(err, ended) {
+		err := refusal(&a.local)
+		if ended == nil || errors.Is(err, ended) {
 			return err
 		}
-		return errors.Join(refusal(&a.local), ended)
+		return errors.Join(err, ended)
 	case a.response == nil:
 		a.openTunnel()
 	default:

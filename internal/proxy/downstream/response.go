@@ -201,8 +201,9 @@ func (w *response) sendContinue() {
 	defer w.mu.Unlock()
 	if !w.begun {
 		_ = w.c.nc.SetWriteDeadline(time.Now().Add(continueTime))
-		_, _ = w.c.nc.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
-		_ = w.c.nc.SetWriteDeadline(time.Time{})
+		if _, err := w.c.nc.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err == nil { // else nothing more can be written
+			_ = w.c.nc.SetWriteDeadline(time.Time{})
+		}
 	}
 }
 

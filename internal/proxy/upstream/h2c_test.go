@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -280,9 +281,19 @@ func TestARequestWithoutABodySendsNoneAlsoIfItAnnouncesTrailers(t *testing.T) {
 }
 
 func TestALongConnectionNamesFieldsAsAShortOneDoes(t *testing.T) {
+	for _, line := range []int{1 << 20, 200} { // in one line, or in many
+		t.Run(fmt.Sprint(line), func(t *testing.T) { longConnection(t, line) })
+	}
+}
+
+func longConnection(t *testing.T, line int) {
 	names, fields := strings.Repeat("a,", 16_000)+"x-1", "X-1: 1\r\nX-2: 2\r\n"
 	for i := range 5_000 {
 		fields += fmt.Sprintf("b%d:\r\n", i)
+	}
+	var lines []string
+	for part := range slices.Chunk([]byte(names), line) {
+		lines = append(lines, string(part))
 	}
 	seen := make(chan http.Header, 1)
 	addr := rawEndpoint(t, func(_ int, c *rawConn) {
@@ -291,13 +302,13 @@ func TestALongConnectionNamesFieldsAsAShortOneDoes(t *testing.T) {
 			return
 		}
 		seen <- r.Header
-		c.say("HTTP/1.1 200 OK\r\nConnection: " + names + "\r\n" + fields + "Content-Length: 0\r\n\r\n")
+		c.say("HTTP/1.1 200 OK\r\nConnection: " + strings.Join(lines, "\r\nConnection: ") + "\r\n" + fields + "Content-Length: 0\r\n\r\n")
 		c.untilClosed()
 	})
 	pool := newPool(t, upstream.Config{Address: addr, MaxResponseHeaderBytes: 1 << 20})
 	defer pool.Close()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.Header = http.Header{"Connection": {names}, "X-1": {"1"}, "X-2": {"2"}}
+	r.Header = http.Header{"Connection": lines, "X-1": {"1"}, "X-2": {"2"}}
 	for i := range 5_000 {
 		r.Header[fmt.Sprint("B", i)] = []string{""}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
 
@@ -211,16 +212,16 @@ func (h *responseHead) statusLineError(line []byte) error {
 // markNamed marks the fields that Connection names as hop-by-hop. Connection cannot remove
 // the framing and Trailer. RFC 9110 §7.6.1: what Connection names is for this connection only.
 func (h *responseHead) markNamed(buf []byte) {
-	for i := range h.fields {
-		c := &h.fields[i]
-		if !c.Hop || !http1.EqualFold(buf[c.Name:c.NameEnd], "connection") {
-			continue
-		}
-		if int(c.ValueEnd-c.Value) > longConnection {
-			h.markMany(buf, string(buf[c.Value:c.ValueEnd]))
-			continue
-		}
-		for list := string(buf[c.Value:c.ValueEnd]); list != ""; {
+	length := 0
+	for list := range h.connection(buf) {
+		length += len(list)
+	}
+	if length > longConnection {
+		h.markMany(buf)
+		return
+	}
+	for list := range h.connection(buf) {
+		for list := string(list); list != ""; {
 			var item string
 			item, list, _ = strings.Cut(list, ",")
 			item = strings.Trim(item, " \t")
@@ -238,10 +239,24 @@ func (h *responseHead) markNamed(buf []byte) {
 	}
 }
 
-// markMany is markNamed for a long list.
-func (h *responseHead) markMany(buf []byte, list string) {
+// connection yields the values of Connection.
+func (h *responseHead) connection(buf []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i := range h.fields {
+			c := &h.fields[i]
+			if c.Hop && http1.EqualFold(buf[c.Name:c.NameEnd], "connection") && !yield(buf[c.Value:c.ValueEnd]) {
+				return
+			}
+		}
+	}
+}
+
+// markMany is markNamed for long lists.
+func (h *responseHead) markMany(buf []byte) {
 	names := map[string]struct{}{}
-	nameTokens(names, list)
+	for list := range h.connection(buf) {
+		nameTokens(names, string(list))
+	}
 	for _, kept := range [...]string{"close", "keep-alive", "content-length", "trailer"} {
 		delete(names, kept)
 	}
