@@ -104,8 +104,9 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	victim, worker := f.Relays[0], f.Workers[0]
 	f.serves(20)
 	plain := measured(t, victim.PID())
-	f.serves(maxCost)
-	maxCPU := plain().cpu
+	const rounds = 3 // one varies by a quarter, with what both processors do besides
+	f.serves(rounds * maxCost)
+	maxCPU := plain().cpu / rounds
 	before := f.size(victim)
 	malformed := func() float64 {
 		return f.metrics(victim.Admin, "ringway_relay_connections_dropped_total", func(s string) bool {
@@ -146,8 +147,8 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 					}
 					costs := run()
 					for who, c := range costs {
-						if c.cpu > maxCPU { // what both processors do besides changes it by a quarter: it is so twice, or not
-							c.cpu = min(c.cpu, run()[who].cpu)
+						if c.cpu > maxCPU { // as above
+							c.cpu = (c.cpu + run()[who].cpu) / 2
 						}
 						most[who] = cost{max(c.cpu, most[who].cpu), max(c.growth, most[who].growth)}
 						if c.cpu > maxCPU || c.growth > maxPeak {
