@@ -98,7 +98,11 @@ func (p Pick[V]) Value() V {
 
 // AddTo excludes the endpoint from the next picks of the same request. The set holds the last
 // eight endpoints.
-func (p Pick[V]) AddTo(excluded *Exclusion) { excluded.add(p.state) }
+func (p Pick[V]) AddTo(excluded *Exclusion) {
+	if p.entry != nil {
+		excluded.add(p.ID())
+	}
+}
 
 // Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
 // in excluded (nil for none). It prefers active endpoints and uses others only if no

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"math"
+	"slices"
 )
 
 // candidates are the endpoints of one tier that a pick draws from.
@@ -140,16 +141,16 @@ const exclusionSize = 8
 // other request. The zero value is empty and ready for use. An Exclusion is not safe for
 // concurrent use and never allocates.
 type Exclusion struct {
-	tried    [exclusionSize]*state
+	tried    [exclusionSize]string // IDs, because an endpoint that leaves the range and comes back has a new state
 	n        int
 	choosing choosing
 }
 
-func (e *Exclusion) add(s *state) {
-	if s == nil || e.contains(s) {
+func (e *Exclusion) add(id string) {
+	if e.contains(id) {
 		return
 	}
-	e.tried[e.n%exclusionSize] = s
+	e.tried[e.n%exclusionSize] = id
 	e.n++
 }
 
@@ -161,16 +162,8 @@ func (e *Exclusion) count() int {
 	return min(e.n, exclusionSize)
 }
 
-func (e *Exclusion) contains(s *state) bool {
-	if e == nil {
-		return false
-	}
-	for _, t := range e.tried[:e.count()] {
-		if t == s {
-			return true
-		}
-	}
-	return false
+func (e *Exclusion) contains(id string) bool {
+	return e != nil && slices.Contains(e.tried[:e.count()], id)
 }
 
 // room is whether an endpoint takes one more request of a balancer.

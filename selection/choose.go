@@ -37,7 +37,7 @@ func (x *Exclusion) Excludes(id string) bool {
 	}
 	e := c.table.byID[id]
 	switch {
-	case e == nil || x.contains(e.state):
+	case e == nil || x.contains(id):
 		return true
 	case !c.evicted && !e.state.usable():
 		c.unusable = true

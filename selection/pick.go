@@ -211,7 +211,7 @@ func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusi
 				break
 			}
 			one := c.one(uint32(b.random(d) >> 32))
-			if one == first || excluded.contains(one.state) || one.room(v.tick) != hasRoom {
+			if one == first || excluded.contains(one.entry.ID) || one.room(v.tick) != hasRoom {
 				continue
 			}
 			if t.halfOpen && phase(one.state.phase.Load()) != active {
@@ -285,7 +285,7 @@ func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision)
 	best, full := math.MaxInt, false
 	for i := range t.entries {
 		e := &t.entries[i]
-		if excluded.contains(e.state) {
+		if excluded.contains(e.ID) {
 			continue
 		}
 		one := e.candidate()

@@ -346,6 +346,36 @@ func TestExcludedEndpointsArePassedOver(t *testing.T) {
 	}
 }
 
+// A router leaves out what it cannot connect to, and takes it back when nothing else is left.
+func TestAnEndpointThatLeavesAndComesBackStaysExcluded(t *testing.T) {
+	ways := map[string]func(*rig, *Exclusion) (Pick[any], error){
+		"Pick":          func(r *rig, x *Exclusion) (Pick[any], error) { return r.Pick(r.now, x) },
+		"PickSession":   func(r *rig, x *Exclusion) (Pick[any], error) { return r.PickSession(r.now, x, nil) },
+		"PickExplained": func(r *rig, x *Exclusion) (Pick[any], error) { return r.PickExplained(r.now, x, new(Decision)) },
+		"PickBy": func(r *rig, x *Exclusion) (Pick[any], error) {
+			return r.PickBy(r.now, x, &inOrder{ids: []string{"w0", "w1"}})
+		},
+	}
+	for name, pick := range ways {
+		r := newRig(t, DefaultConfig())
+		r.update(rangeOf(2))
+		var tried Exclusion
+		for range 2 {
+			p, err := pick(r, &tried)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			p.AddTo(&tried)
+			r.Done(p, r.now, Failure)
+			r.update(nil)
+			r.update(rangeOf(2))
+		}
+		if p, err := pick(r, &tried); err == nil {
+			t.Errorf("%s: a request that both have failed got %q once more", name, p.ID())
+		}
+	}
+}
+
 // Half of the endpoints are behind a black hole, and the requests there have run out of
 // time together. The others are busy.
 func TestARetryAvoidsEndpointsThatDidNotAnswerEither(t *testing.T) {

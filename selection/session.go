@@ -82,7 +82,7 @@ func (f *fewest) best() *candidate {
 func (f *fewest) among(candidates []candidate) {
 	for i := range candidates {
 		one := &candidates[i]
-		if phase(one.state.phase.Load()) != active || f.excluded.contains(one.state) || one.room(f.v.tick) != hasRoom {
+		if phase(one.state.phase.Load()) != active || f.excluded.contains(one.entry.ID) || one.room(f.v.tick) != hasRoom {
 			continue
 		}
 		f.seen++

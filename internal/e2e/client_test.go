@@ -57,7 +57,7 @@ func (a answer) String() string {
 	if a.err != nil {
 		return a.err.Error()
 	}
-	return fmt.Sprintf("%d %v %.300s", a.status, a.header, a.body)
+	return fmt.Sprintf("%d %v %.1000s", a.status, a.header, a.body)
 }
 
 // failure is the JSON of a relay's own answer.
@@ -189,11 +189,13 @@ type serviceView struct {
 	Role      string
 	Endpoints int
 	Range     int
-	Peers     []struct {
-		Node      string
-		Connected bool
-		Requests  int
-	}
+	Peers     []peerView
+}
+
+type peerView struct {
+	Node      string
+	Connected bool
+	Requests  int
 }
 
 // metric reads one counter or gauge of a relay, 0 when it is not there yet. The
