@@ -76,7 +76,7 @@ func newProber(cfg proberConfig) (*prober, error) {
 	var err error
 	x.scheduler, err = newScheduler(schedulerConfig[target]{
 		Expire: x.expire, MaxConcurrent: maxConcurrentChecks, MaxPending: maxPendingChecks,
-		Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Lines: x.lines, Registerer: cfg.Registerer,
 	})
 	if err == nil && cfg.Registerer != nil {
 		err = cfg.Registerer.Register(x.unreachable)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -196,11 +197,20 @@ func TestAShortageOfThisNodeIsNoFaultOfTheEndpoint(t *testing.T) {
 		relay := n.join("relay-0", identity.RoleRelay)
 		offer(t, n.join("worker-0", identity.RoleWorker), echoOn(80))
 		settle(2 * time.Second)
-		x := relay.probe(t, func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE })
+		var log logtest.Log
+		noFiles := func(context.Context, string) (net.Conn, error) { return nil, syscall.EMFILE }
+		x, err := newProber(proberConfig{Catalogue: relay.catalogue, Dial: noFiles, Registerer: relay.registry, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.running.Go(func() { _ = x.run(n.ctx) })
 		x.observe(one(t, relay))
 		settle(time.Second)
 		if one(t, relay).Unreachable || outcomes(t, relay, "error") != 1 {
 			t.Error("an endpoint was blamed for a lack of files here")
+		}
+		if log.Lines(`"endpoint":"echo of worker-0 at 10.0.0.1:80"`) != 1 {
+			t.Errorf("the log does not name the endpoint once: %s", log.String())
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
 )
 
@@ -75,8 +76,8 @@ type schedulerConfig[K comparable] struct {
 	MaxConcurrent int
 	// MaxPending is how many keys may wait, at least 1; usually maxPendingChecks.
 	MaxPending int
-	// Logger receives one warning for each Expire that failed. Default: none.
-	Logger *slog.Logger
+	// Lines receives one warning for each Expire that failed. Default: none.
+	Lines *loglimit.Limiter
 	// Registerer receives the metrics. Default: none. Two schedulers need two registerers
 	// with different constant labels.
 	Registerer prometheus.Registerer
@@ -143,8 +144,8 @@ func newScheduler[K comparable](cfg schedulerConfig[K]) (*scheduler[K], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	if cfg.Lines == nil {
+		cfg.Lines = loglimit.New(slog.New(slog.DiscardHandler))
 	}
 	s := &scheduler[K]{cfg: cfg, waiting: make(chan claimed[K], cfg.MaxPending), claimed: map[K]struct{}{}}
 	reg := &metric.Checked{Registerer: cfg.Registerer}
@@ -222,7 +223,7 @@ func (s *scheduler[K]) expire(ctx context.Context, c claimed[K]) {
 		if err != nil {
 			outcome = checkFailed
 			if ctx.Err() == nil {
-				s.cfg.Logger.Warn("a stale entry could not be checked, the next observation tries again", "key", c.key, "err", err)
+				s.cfg.Lines.Log(slog.LevelWarn, "endpoint could not be checked; its next failed connection has it checked again", "endpoint", fmt.Sprint(c.key), "err", err)
 			}
 		}
 		s.metrics.running.Dec()

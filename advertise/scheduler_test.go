@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/logtest"
 )
 
@@ -34,7 +35,7 @@ func newSchedulerBench(t *testing.T, cfg schedulerConfig[int]) *schedulerBench {
 	if cfg.MaxConcurrent == 0 {
 		cfg.MaxConcurrent, cfg.MaxPending = 2, 4
 	}
-	cfg.Registerer, cfg.Logger = b.registry, slog.New(slog.NewTextHandler(&b.log, nil))
+	cfg.Registerer, cfg.Lines = b.registry, loglimit.New(slog.New(slog.NewTextHandler(&b.log, nil)))
 	s, err := newScheduler(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestAfterEveryExpireTheKeyAndThePlaceAreFreed(t *testing.T) {
 				b.want("ringway_expiry_outcomes_total", "error", 1)
 				b.want("ringway_expiry_outcomes_total", "expired", 1)
 				b.want("ringway_expiry_running", "", 0)
-				if log := b.log.String(); !strings.Contains(log, c.log) || strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "key=1") {
+				if log := b.log.String(); !strings.Contains(log, c.log) || strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "endpoint=1") {
 					t.Errorf("want one warning with the key and %q, got: %s", c.log, log)
 				}
 				healed = true

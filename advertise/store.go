@@ -394,6 +394,8 @@ type target struct {
 	service, address string
 }
 
+func (t target) String() string { return t.service + " of " + t.id + " at " + t.address }
+
 // unreachableSet is the set of endpoints that this node found dead although their worker is alive,
 // each with the sequence of the record that offered it: a newer record is a new offer and
 // not affected. It has no lock and no clock; the loop of the catalogue owns it, so adding an
