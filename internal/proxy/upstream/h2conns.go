@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type h2Conns struct {
 
 	mu      sync.Mutex // taken before Pool.mu
 	conns   []*h2Conn
+	ending  []*h2Conn  // take no more requests, but have some
 	opening *h2Opening // that requests wait for; nil if none does
 	rests   time.Time  // until then only a first connection is opened
 	closed  bool
@@ -260,9 +262,23 @@ func (c *h2Conns) errorOf(o *h2Opening, deadline time.Time) *Fault {
 	return o.err.ofWait(deadline, o.limit, first)
 }
 
-// forgetEnded removes the connections that accept no more requests. The lock is held.
+// forgetEnded removes the connections that accept no more requests. Those that still have some, after
+// a GOAWAY of the endpoint, are checked and closed with the others until these end. The lock is held.
 func (c *h2Conns) forgetEnded() {
-	c.conns = slices.DeleteFunc(c.conns, func(conn *h2Conn) bool { return conn.Err() != nil })
+	c.conns = slices.DeleteFunc(c.conns, func(conn *h2Conn) bool {
+		switch err := conn.Err(); {
+		case err == nil:
+			return false
+		case errors.Is(err, http2.ErrClosed):
+			conn.Shutdown() // if its stream numbers are used up, neither side would end it
+		}
+		c.ending = append(c.ending, conn)
+		return true
+	})
+	c.ending = slices.DeleteFunc(c.ending, func(conn *h2Conn) bool {
+		streams, _ := conn.Load()
+		return streams == 0
+	})
 }
 
 // open opens one connection for all waiting requests. The first of them need not wait for the
@@ -378,7 +394,7 @@ func (c *h2Conns) check(elapsed time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetEnded()
-	for _, conn := range c.conns {
+	for _, conn := range slices.Concat(c.conns, c.ending) {
 		conn.Check(elapsed)
 	}
 	return len(c.conns) > 0
@@ -387,8 +403,8 @@ func (c *h2Conns) check(elapsed time.Duration) bool {
 // close closes every connection with the streams on it, and ends the waits.
 func (c *h2Conns) close() {
 	c.mu.Lock()
-	conns := c.conns
-	c.conns, c.closed = nil, true
+	conns := slices.Concat(c.conns, c.ending)
+	c.conns, c.ending, c.closed = nil, nil, true
 	if o := c.opening; o != nil {
 		o.err = &Fault{Stage: StageDial, Address: c.p.cfg.Address, Err: ErrClosed}
 		if o.started {

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
@@ -174,4 +176,63 @@ func TestAWaitForAStreamEndsWithTheDeadlineAndSendsNothing(t *testing.T) {
 			t.Errorf("the service got %v", s.order)
 		}
 	})
+}
+
+// A service that stops has sent GOAWAY, and then its host is gone.
+func TestAStreamOfAConnectionThatGoesAwayEndsWithItsHostAndWithTheDrain(t *testing.T) {
+	for name, drains := range map[string]bool{"its host is gone": false, "a drain runs out of time": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: advertise.H2C, Dial: func(context.Context, string, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					go goAwayAndFallSilent(far)
+					return near, nil
+				}})
+				failed := make(chan *upstream.Fault, 1)
+				go func() {
+					_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), &upstream.Exchange{})
+					failed <- err
+				}()
+				time.Sleep(2 * time.Second) // the watch has made its rounds
+				if drains {
+					over, cancel := context.WithCancel(t.Context())
+					cancel()
+					_ = p.Drain(over)
+				}
+				select {
+				case err := <-failed:
+					if err == nil {
+						t.Error("an answer without an end was delivered")
+					}
+				case <-time.After(15 * time.Second):
+					t.Fatal("the stream waits for ever")
+				}
+				if err := p.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// goAwayAndFallSilent begins the answer to a request, announces the end of the connection, and reads
+// what comes then.
+func goAwayAndFallSilent(c net.Conn) {
+	defer c.Close()
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	framer := http2.NewFramer(c, c)
+	_ = framer.WriteSettings()
+	for {
+		switch f, err := framer.ReadFrame(); {
+		case err != nil:
+			return
+		case f.Header().Type == http2.FrameHeaders:
+			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x88}, EndHeaders: true}) // status 200
+			_ = framer.WriteGoAway(1, http2.ErrCodeNo, nil)
+			_, _ = io.Copy(io.Discard, c)
+			return
+		}
+	}
 }
