@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -402,6 +403,21 @@ func TestEventsAndLogLinesComeInOrder(t *testing.T) {
 level=INFO msg="pool: promoted" peer=%s role=primary
 level=INFO msg="pool: connected" peer=%s role=backup
 `, b, s.Backups[0], f6))
+	})
+}
+
+func TestAConnectionThatFailsIsLoggedWithItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.refuse["r1"] = true
+		var log logtest.Log
+		p, stop := running(t, f, config(), Observer{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		p.Update(relays(1))
+		synctest.Wait()
+		stop()
+		if log.Lines(fmt.Sprintf("peer=r1 err=%q", errRefused)) == 0 {
+			t.Errorf("no line has the cause: %s", log.String())
+		}
 	})
 }
 
