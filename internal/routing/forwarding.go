@@ -47,7 +47,9 @@ func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwardi
 		f.cfg = relaypool.DefaultConfig()
 	}
 	f.cfg.Selector, f.cfg.Datacenter, f.cfg.Region = cfg.Self, cfg.Datacenter, cfg.Region
-	f.cfg.Streams = math.MaxInt32 // upstream opens as many connections as the streams need
+	// All links to a relay share the connections of its hop, of which upstream opens as many as the
+	// streams need: a limit on links would keep a relay away whose sessions hold old ones.
+	f.cfg.Streams, f.cfg.MaxPerPeer, f.cfg.MaxTotal = math.MaxInt32, math.MaxInt32, math.MaxInt32
 	if err := f.cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("routing: relays to forward to: %w", err)
 	}

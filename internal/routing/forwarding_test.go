@@ -312,6 +312,26 @@ func TestNoRequestIsLostWhilePlacesGrowOldAndAreGivenToOthers(t *testing.T) {
 	all.Wait()
 }
 
+// Each session keeps the place that its relay had when it began.
+func TestOldSessionsKeepNoRelayFromAPlace(t *testing.T) {
+	t.Parallel()
+	r, _ := gate(t, 1, func(*routing.Config) {}, "echo")
+	procs.Await(t, "one is connected", r.forwards("echo", 1, 1, 0))
+	s, _ := r.Service("echo")
+	for range 8 {
+		lease, err := r.acquire("echo", "")
+		if err != nil {
+			t.Fatalf("a request got no relay: %v", err)
+		}
+		defer lease.Release()
+		for _, relays := range [][]relaypool.Peer{nil, s.Route().Forward} { // it left and came back
+			if err := s.Relays().Update(relays); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestAKeyStaysWithItsRelay(t *testing.T) {
 	t.Parallel()
 	r, _ := gate(t, 5, func(*routing.Config) {}, "echo")
