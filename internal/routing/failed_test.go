@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,20 +42,25 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		return upstream.NewPool(upstream.Config{Address: key.address})
 	}
 	owner := newPools(open)
-	r := &Router{pools: owner, links: &links{pools: owner, held: map[poolKey]*upstream.Pool{}}}
+	r := &Router{pools: owner, links: &links{pools: owner, held: map[poolKey]*upstream.Pool{}, nodes: map[poolKey][]string{}}}
 	service, err := NewService("echo", selection.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	route := &Route{}
 	shared := hangs().Listener.Addr().String()
-	for node, address := range map[string]string{"fails": hangs().Listener.Addr().String(), "leaves": hangs().Listener.Addr().String(), "stays": shared, "fails-too": shared} {
+	var out *Target // it has left the range with a request
+	for node, address := range map[string]string{"fails": hangs().Listener.Addr().String(), "fails-out": hangs().Listener.Addr().String(), "leaves": hangs().Listener.Addr().String(), "stays": shared, "fails-too": shared} {
 		target, err := r.target(node, 1, poolKey{address: address, protocol: advertise.HTTP1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(target.Pool.Close)
 		target.Weight = 1
+		if node == "fails-out" {
+			out = target
+			continue
+		}
 		route.Range = append(route.Range, target)
 	}
 	if err := service.SetRoute(route, 0); err != nil {
@@ -62,7 +68,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 	}
 	r.services.Store(&map[string]*Service{"echo": service})
 	requests := map[string]<-chan *upstream.Fault{}
-	for _, target := range route.Range {
+	for _, target := range append(slices.Clone(route.Range), out) {
 		requests[target.Node] = waiting(t, target.Pool)
 		<-asked
 	}
@@ -74,7 +80,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 	requests["relay"] = waiting(t, relay)
 	<-asked
 
-	members := []membership.Member{{ID: "fails"}, {ID: "fails-too"}, {ID: "leaves"}, {ID: "r1"}, {ID: "relay"}, {ID: "stays"}}
+	members := []membership.Member{{ID: "fails"}, {ID: "fails-out"}, {ID: "fails-too"}, {ID: "leaves"}, {ID: "r1"}, {ID: "relay"}, {ID: "stays"}}
 	r.snapshot = membership.NewSnapshot(1, "r1", members)
 	left := []membership.Departure{{Member: membership.Member{ID: "leaves"}, Reason: membership.Left, At: time.Unix(0, 0)}}
 	rest := []membership.Member{{ID: "r1"}, {ID: "stays"}}
@@ -89,7 +95,7 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 	for _, p := range r.failedPools() {
 		p.Abandon()
 	}
-	for _, node := range []string{"fails", "relay"} {
+	for _, node := range []string{"fails", "fails-out", "relay"} {
 		if err := <-requests[node]; !errors.Is(err, upstream.ErrAbandoned) {
 			t.Errorf("%s: %v", node, err)
 		}

@@ -96,35 +96,28 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 }
 
 // failedPools returns the pools of members that have failed since the last snapshot that
-// was not degraded. Addresses at which a live member is reached as well are left out.
+// was not degraded, also if they had left the ranges of this relay before: requests that they have
+// got may still wait. Addresses at which a live member is reached as well are left out.
 func (r *Router) failedPools() (pools []*upstream.Pool) {
 	if r.snapshot.Degraded() {
 		return nil // the members may be alive and this relay cut off
 	}
-	failed := map[string]bool{}
-	for _, m := range membership.Diff(r.trusted, r.snapshot).Failed {
-		failed[m.ID] = true
-	}
+	changes := membership.Diff(r.trusted, r.snapshot)
 	r.trusted = r.snapshot
-	if len(failed) == 0 {
+	if len(changes.Failed)+len(changes.Left) == 0 {
 		return nil
 	}
-	pools = r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && failed[k.node] })
-	dead, alive := map[poolKey]bool{}, map[poolKey]bool{}
-	for _, s := range *r.services.Load() {
-		for _, t := range s.Route().Range {
-			of := alive
-			if failed[t.Node] {
-				of = dead
-			}
-			for _, key := range t.keys() {
-				of[key] = true
-			}
-		}
+	failed := map[string]bool{}
+	for _, m := range changes.Failed {
+		failed[m.ID] = true
 	}
-	for key := range dead {
-		if p := r.links.held[key]; p != nil && !alive[key] {
-			pools = append(pools, p)
+	pools = r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && failed[k.node] })
+	gone := func(node string) bool { _, member := r.snapshot.Get(node); return !member }
+	for key, nodes := range r.links.nodes {
+		dead := slices.ContainsFunc(nodes, func(node string) bool { return failed[node] })
+		nodes = slices.DeleteFunc(nodes, gone)
+		if r.links.nodes[key] = nodes; dead && len(nodes) == 0 {
+			pools = append(pools, r.links.held[key])
 		}
 	}
 	return pools

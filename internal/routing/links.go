@@ -32,6 +32,7 @@ type links struct {
 	table  *peering.Table[poolKey]
 	pools  *pools
 	held   map[poolKey]*upstream.Pool
+	nodes  map[poolKey][]string // that the held pools reach, and reached before if they are still members
 	ended  chan opening
 	wg     sync.WaitGroup
 	logger *slog.Logger
@@ -86,27 +87,31 @@ func newLinks(owner *pools, lines *loglimit.Limiter, cfg Config) (*links, error)
 	}
 	f := metric.With(cfg.Registerer)
 	return &links{
-		table: table, pools: owner, held: map[poolKey]*upstream.Pool{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
+		table: table, pools: owner, held: map[poolKey]*upstream.Pool{}, nodes: map[poolKey][]string{}, ended: make(chan opening), logger: cfg.Logger, lines: lines,
 		byState: f.GaugeVec("ringway_peering_links", "Workers that this relay connects to, by state: waiting, opening, open, spare (out of range but within slack), draining.", "state"),
 		events:  f.CounterVec("ringway_peering_events_total", "What happened to connections: opened, failed, lost, closed, drain_started, drain_cancelled, and what audits repaired: missing, surplus.", "event"),
 	}, nil
 }
 
-// pool returns the pool for key. The caller must then want the key, otherwise the next
-// audit closes the pool.
-func (l *links) pool(key poolKey) (*upstream.Pool, error) {
-	if p := l.held[key]; p != nil {
-		return p, nil
-	}
-	p, err := l.pools.hold(key)
-	if err == nil {
+// pool returns the pool for key, which reaches a node. The caller must then want the key, otherwise
+// the next audit closes the pool.
+func (l *links) pool(key poolKey, node string) (*upstream.Pool, error) {
+	if l.held[key] == nil {
+		p, err := l.pools.hold(key)
+		if err != nil {
+			return nil, err
+		}
 		l.held[key] = p
 	}
-	return p, err
+	if !slices.Contains(l.nodes[key], node) {
+		l.nodes[key] = append(l.nodes[key], node)
+	}
+	return l.held[key], nil
 }
 
 func (l *links) release(key poolKey) {
 	delete(l.held, key)
+	delete(l.nodes, key)
 	l.pools.release(key)
 }
 

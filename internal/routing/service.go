@@ -392,12 +392,12 @@ func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error)
 		return t, nil
 	}
 	var err error
-	if t.Pool, err = r.links.pool(key); err != nil {
+	if t.Pool, err = r.links.pool(key, node); err != nil {
 		return fail(err)
 	}
 	if key.role != "" && key.protocol == advertise.H2C {
 		// Relays and sidecars support both protocols; a service with h2c may support only h2c.
-		if t.Upgrades, err = r.links.pool(key.forUpgrades()); err != nil {
+		if t.Upgrades, err = r.links.pool(key.forUpgrades(), node); err != nil {
 			return fail(err)
 		}
 	}
