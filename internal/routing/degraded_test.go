@@ -162,9 +162,40 @@ func TestWhileCutOffEveryKeptWorkerHasItsTurn(t *testing.T) {
 	if changed, unreachable := r.check(t, endpoints); changed != 1 || !slices.Equal(unreachable, []string{last.NodeID}) {
 		t.Errorf("%d changes, unreachable are %v, want %s", changed, unreachable, last.NodeID)
 	}
+	if last.Unreachable {
+		t.Error("the record of the worker itself was marked: its other services are reached at other addresses")
+	}
 	r.snapshot = membership.NewSnapshot(2, "r1", []membership.Member{{ID: "r1"}})
 	r.reviveAll()
 	if _, unreachable := r.check(t, endpoints); len(unreachable) > 0 {
 		t.Errorf("after the cut %v are unreachable", unreachable)
+	}
+}
+
+func TestWhileCutOffWhatWasOutOfReachBeforeStaysSoUntilACheckConnects(t *testing.T) {
+	w1 := procs.Listen(t)
+	r, endpoints := cutOff(t, w1, procs.Listen(t))
+	out := *endpoints[0].Worker
+	out.Unreachable = true
+	endpoints[0] = &advertise.Endpoint{Service: endpoints[0].Service, Worker: &out}
+	r.pools.release(r.cfg.endpointKey(endpoints[0])) // it is in no range
+	for range 2 {
+		if kept := r.markDead(slices.Clone(endpoints)); !kept[0].Unreachable || kept[1].Unreachable {
+			t.Errorf("unreachable are w1 %t and w2 %t, want w1", kept[0].Unreachable, kept[1].Unreachable)
+		}
+	}
+	_ = w1.Close()
+	if _, unreachable := r.check(t, endpoints); !slices.Equal(unreachable, []string{"w1"}) {
+		t.Errorf("after a check %v are unreachable, want w1", unreachable)
+	}
+	back, err := net.Listen("tcp", w1.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	for range 2 {
+		if _, unreachable := r.check(t, endpoints); len(unreachable) > 0 {
+			t.Errorf("%v are unreachable, which a check has connected to", unreachable)
+		}
 	}
 }

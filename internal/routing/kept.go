@@ -53,9 +53,10 @@ type keptChecks struct {
 	running sync.WaitGroup
 
 	// Used only by Run.
-	queue []poolKey            // the rest of this round
-	open  map[poolKey]struct{} // being connected to
-	dead  map[poolKey]bool     // the last connection failed; true if the pool is held for the next check
+	queue  []poolKey            // the rest of this round
+	open   map[poolKey]struct{} // being connected to
+	dead   map[poolKey]bool     // the last connection failed; true if the pool is held for the next check
+	proven map[poolKey]struct{} // were dead, until a check has connected
 }
 
 // keptCheck is the result of one check.
@@ -65,7 +66,7 @@ type keptCheck struct {
 }
 
 func newKeptChecks() *keptChecks {
-	return &keptChecks{ended: make(chan keptCheck, checksAtOnce), open: map[poolKey]struct{}{}, dead: map[poolKey]bool{}}
+	return &keptChecks{ended: make(chan keptCheck, checksAtOnce), open: map[poolKey]struct{}{}, dead: map[poolKey]bool{}, proven: map[poolKey]struct{}{}}
 }
 
 // checkKept begins a round of checks of the endpoints of failed members, unless one is under way:
@@ -110,17 +111,24 @@ func (r *Router) endCheck(c keptCheck) (changed bool) {
 	}
 	if c.err == nil {
 		r.revive(c.key)
+		r.kept.proven[c.key] = struct{}{}
 		return true
 	}
-	// It gets no requests, so its connections end: without this hold there would be no next check.
-	_, err := r.pools.hold(c.key)
-	r.kept.dead[c.key] = err == nil
+	r.bury(c.key)
 	for _, key := range []poolKey{c.key, c.key.forUpgrades()} {
 		if p := r.pools.get(key); p != nil {
 			p.Abandon()
 		}
 	}
 	return true
+}
+
+// bury records that an endpoint is dead.
+func (r *Router) bury(key poolKey) {
+	// It gets no requests, so its connections end: without this hold there would be no next check.
+	_, err := r.pools.hold(key)
+	r.kept.dead[key] = err == nil
+	delete(r.kept.proven, key)
 }
 
 // revive forgets that an endpoint is dead.
@@ -137,15 +145,23 @@ func (r *Router) reviveAll() {
 	for key := range r.kept.dead {
 		r.revive(key)
 	}
+	clear(r.kept.proven)
 }
 
-// markDead returns the kept endpoints; those that are dead are unreachable.
+// markDead returns the kept endpoints; those that are dead are unreachable. One that could not be
+// connected to before its member failed is dead until a check connects.
 func (r *Router) markDead(kept []*advertise.Endpoint) []*advertise.Endpoint {
 	for i, e := range kept {
-		if _, dead := r.kept.dead[r.cfg.endpointKey(e)]; dead != e.Unreachable {
-			marked := *e
-			marked.Unreachable = dead
-			kept[i] = &marked
+		key := r.cfg.endpointKey(e)
+		_, dead := r.kept.dead[key]
+		if _, proven := r.kept.proven[key]; e.Unreachable && !dead && !proven {
+			r.bury(key)
+			dead = true
+		}
+		if dead != e.Unreachable {
+			worker := *e.Worker // the other services of the worker share it
+			worker.Unreachable = dead
+			kept[i] = &advertise.Endpoint{Service: e.Service, Worker: &worker}
 		}
 	}
 	return kept
