@@ -60,8 +60,8 @@ func (b *Balancer[V]) Update(endpoints []Endpoint[V], now Instant) error {
 }
 
 // UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
-// endpoints start at the median latency and ramp up. Removed endpoints are forgotten,
-// but their tickets may still be given back. On an error (empty or repeated ID;
+// endpoints start at the median latency and ramp up. Removed endpoints are forgotten
+// when their last ticket was given back. On an error (empty or repeated ID;
 // negative, infinite or NaN weight; negative MinEffective; all reported together) the
 // old range stays. The slice is copied.
 func (b *Balancer[V]) UpdateRange(r Range[V], now Instant) error {

@@ -3,6 +3,7 @@ package selection
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type core struct {
 
 	mu        sync.Mutex            // guards the fields below and publishing tables
 	members   map[string]*member    // by endpoint ID
+	departed  map[string]*member    // left the range with requests in flight
 	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
 	whole     *tierHealth           // of the range, if it has one tier
 	effective effectiveRange
@@ -58,7 +60,7 @@ func (b *core) init(cfg Config) {
 	b.redraws = cfg.Redraws
 	b.alpha = float32(cfg.Alpha)
 	b.slowStart = float32(cfg.SlowStart)
-	b.members = make(map[string]*member)
+	b.members, b.departed = make(map[string]*member), make(map[string]*member)
 	b.whole = newTierHealth()
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
 	b.overdue.Store(math.MaxInt32)
@@ -73,14 +75,25 @@ func (b *core) update(endpoints []Endpoint[any], minEffective int, now Instant) 
 	defer b.mu.Unlock()
 	members := make(map[string]*member, len(endpoints))
 	entries := make([]entry, len(endpoints))
+	maps.DeleteFunc(b.departed, func(_ string, m *member) bool { return m.state.outstanding() <= 0 })
 	for i, e := range endpoints {
 		m := b.members[e.ID]
 		if m == nil {
-			m = &member{state: new(state)}
+			// Requests that an endpoint still has when it comes back count: sessions may last for
+			// days, and another limit of them would be too many.
+			if m = b.departed[e.ID]; m == nil {
+				m = &member{state: new(state)}
+			}
+			delete(b.departed, e.ID)
 			m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
 		}
 		members[e.ID] = m
 		entries[i] = entry{Endpoint: e, state: m.state, member: m}
+	}
+	for id, m := range b.members {
+		if members[id] == nil && m.state.outstanding() > 0 {
+			b.departed[id] = m
+		}
 	}
 	setQueueCosts(entries)
 	b.assignTiers(entries)

@@ -33,19 +33,6 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 			if err := r.Update(endpoints, r.now); err != nil {
 				rt.Fatal(err)
 			}
-			for id := range inRange {
-				if !members[id] { // forgotten; its tickets no longer count
-					delete(out, id)
-					for i := 0; i < len(tickets); {
-						if tickets[i].ID() == id {
-							r.Done(tickets[i], r.now, Failure)
-							tickets = append(tickets[:i], tickets[i+1:]...)
-						} else {
-							i++
-						}
-					}
-				}
-			}
 			inRange = members
 		}
 		rt.Repeat(map[string]func(*rapid.T){

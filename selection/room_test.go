@@ -198,3 +198,29 @@ func TestAPickReportsThatTheOtherHadNoRoom(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
+
+// A worker that drains and comes back keeps its sessions.
+func TestRequestsOfAnEndpointThatLeftCountWhenItComesBack(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(limited(false, 2))
+	held := []Pick[any]{r.pick(nil), r.pick(nil)}
+	for range 3 {
+		r.update(nil)
+		r.update(limited(false, 2))
+		if p, err := r.Pick(r.now, nil); !errors.Is(err, ErrFull) {
+			t.Fatalf("a third request for two places: %v (%v)", p, err)
+		}
+	}
+	r.update(nil)
+	r.Done(held[0], r.now, Success)
+	r.update(limited(false, 2))
+	r.Done(held[1], r.now, Success)
+	if got := r.stats("w0"); got.InFlight != 0 || got.Picks != 2 {
+		t.Errorf("after all have ended: %+v", got)
+	}
+	r.update(nil)
+	r.update(limited(false, 2))
+	if got := r.stats("w0"); got.Picks != 0 || len(r.departed) > 0 {
+		t.Errorf("without a request in flight it comes back as %+v, want a clean start", got)
+	}
+}
