@@ -45,7 +45,10 @@ func New(cfg Config) (*Breakers, error) {
 }
 
 // Ticket is a request that was allowed. The zero Ticket is not counted.
-type Ticket struct{ done func(error) }
+type Ticket struct {
+	done  func(error)
+	probe bool
+}
 
 var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
 
@@ -65,6 +68,17 @@ func (t Ticket) Done(o selection.Outcome) {
 	}
 }
 
+// Answered reports that an answer begins which is no failure, and returns the ticket for the rest of
+// the request. A probe has succeeded then: its answer may last for days, and no other is allowed until
+// its end.
+func (t Ticket) Answered() Ticket {
+	if !t.probe {
+		return t
+	}
+	t.Done(selection.Success)
+	return Ticket{}
+}
+
 // Allow decides whether a request may be sent now. An error is a [NotHealthyError]:
 // exclude the endpoint for this request and pick another. An empty endpoint means the
 // circuit of the whole service; on an error the caller then refuses the request.
@@ -73,9 +87,9 @@ func (b *Breakers) Allow(caller, service, endpoint string) (Ticket, error) {
 		return Ticket{}, nil
 	}
 	c := b.circuit(key{caller, service, endpoint})
-	done, err := c.allow()
+	t, err := c.allow()
 	if err == nil {
-		return Ticket{done}, nil
+		return t, nil
 	}
 	b.metrics.rejected.Inc()
 	if b.cfg.ReportOnly {
@@ -137,13 +151,13 @@ func newCircuit(k key, cfg *Config, m *metrics) *circuit {
 	return c
 }
 
-func (c *circuit) allow() (func(error), error) {
+func (c *circuit) allow() (Ticket, error) {
 	// Check the state first: gobreaker would otherwise allow a request whose Allow comes
 	// just after the period in which the circuit was open, without it being a probe here.
 	state := c.breaker.State()
 	probe := state == gobreaker.StateHalfOpen
 	if state == gobreaker.StateOpen || probe && !c.mayProbe() {
-		return nil, c.refusal()
+		return Ticket{}, c.refusal()
 	}
 	done, err := c.breaker.Allow()
 	switch {
@@ -151,14 +165,14 @@ func (c *circuit) allow() (func(error), error) {
 		if probe {
 			c.probed()
 		}
-		return nil, c.refusal()
+		return Ticket{}, c.refusal()
 	case !probe:
-		return done, nil
+		return Ticket{done: done}, nil
 	}
-	return func(err error) {
+	return Ticket{probe: true, done: func(err error) {
 		done(err)
 		c.probed()
-	}, nil
+	}}, nil
 }
 
 // mayProbe claims the probe of this period and reports whether it was available.

@@ -275,3 +275,45 @@ func TestAnAddressIsOneCallerWhereverItIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnswerThatLastsDoesNotKeepACircuitOpen(t *testing.T) {
+	t.Parallel()
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(backend.Close)
+	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
+	cfg := circuit.DefaultConfig()
+	cfg.Period, cfg.Probes = 10*time.Millisecond, 2
+	var err error
+	if h.cfg.Circuits, err = circuit.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if ticket, err := h.cfg.Circuits.Allow("127.0.0.1", "echo", ""); err == nil {
+			ticket.Done(selection.Failure)
+		}
+	}
+	relay := httptest.NewServer(h)
+	t.Cleanup(relay.Close)
+	for n := range 3 {
+		procs.Await(t, fmt.Sprintf("another stream beside %d", n), func() bool {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, relay.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set(wire.ServiceHeader, "echo")
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusOK {
+				_ = resp.Body.Close()
+				return false
+			}
+			t.Cleanup(func() { _ = resp.Body.Close() }) // the streams stay open until then
+			return true
+		})
+	}
+}

@@ -70,10 +70,12 @@ func (o *observer) head(at *attempt, r *upstream.Result) {
 			w.Answered(at.answered-o.began, o.connecting+r.Waited)
 		}
 	}
-	if r.Status == http.StatusSwitchingProtocols {
-		// A tunnel may stay open for days, and would be the only probe of a circuit until then.
+	switch {
+	case r.Status == http.StatusSwitchingProtocols: // the end of a tunnel, days later, says nothing about the service
 		o.ticket.Done(selection.Success)
 		o.ticket = circuit.Ticket{}
+	case !r.Shed && !outcomeOfStatus(r.Status).failed():
+		o.ticket = o.ticket.Answered()
 	}
 }
 
