@@ -307,6 +307,7 @@ func TestWithoutCertificatesAnotherKeyIsRefusedOnBothSides(t *testing.T) {
 	if got, want := lagging.refusedFor(t), `gossip key mismatch: ours "`+prints(1)[0]+`", theirs "`+prints(2)[0]; !strings.Contains(got, want) || !strings.Contains(got, "--gossip-key-file") {
 		t.Errorf("told %q, want %q", got, want)
 	}
+	_ = relay.Close() // it logs after it has answered
 	if !strings.Contains(relay.log.String(), "gossip key mismatch") {
 		t.Errorf("the relay does not say so:\n%s", relay.log)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +25,7 @@ import (
 	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -174,7 +174,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LONE_INGRESS", asked.ingress)
 			env.Setenv("CLOSED", "127.0.0.1:1")
 			for _, name := range []string{"FREE1", "FREE2", "FREE3", "FREE4"} {
-				addr, err := free()
+				addr, err := procs.Free("127.0.0.1")
 				if err != nil {
 					return err
 				}
@@ -227,13 +227,4 @@ func hangUp(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		ts.Check(cmd.Process.Signal(syscall.SIGHUP))
 	}
-}
-
-// free is an address without a listener now.
-func free() (string, error) {
-	ln, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		return "", err
-	}
-	return ln.Addr().String(), ln.Close()
 }

@@ -260,7 +260,7 @@ func TestADrainAndItsEndLoseNoRequest(t *testing.T) {
 	}
 	everywhere(echo, "draining")
 	everywhere(billing, "ready")
-	load.more(t, 2*loadClients) // what was sent before the relays knew
+	load.turn(t) // what was sent before the relays knew
 	drained := len(w.executed(t))
 	load.more(t, 300)
 	if n := len(w.executed(t)); n != drained {

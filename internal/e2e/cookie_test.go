@@ -22,7 +22,7 @@ func TestASessionStaysAtItsWorkerThroughBothRelaysAndMovesOnceWhenItDies(t *test
 	t.Parallel()
 	f := startFleet(t, fleetConfig{
 		Relays: 2, Workers: 4, Secure: true,
-		RelayArgs: []string{"--session-cookie", echo + "=sid", "--service-policy", echo + "=cookie-domain=" + domain + ";cookie-path=/shop;cookie-same-site=strict;cookie-lifetime=168h"},
+		RelayArgs: []string{"--slow-start", "0s", "--session-cookie", echo + "=sid", "--service-policy", echo + "=cookie-domain=" + domain + ";cookie-path=/shop;cookie-same-site=strict;cookie-lifetime=168h"},
 		Services:  func(int) []string { return []string{echo} },
 	})
 	for _, r := range f.relays {

@@ -48,7 +48,7 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 		})
 	}
 	t.Logf("both relays closed their connections after %v", time.Since(began).Round(10*time.Millisecond))
-	load.more(t, 2*loadClients) // what was in flight has ended
+	load.turn(t) // what was in flight has ended
 	settled := time.Now()
 	before := len(stolen.executed(t))
 	load.more(t, 300)

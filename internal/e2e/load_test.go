@@ -22,7 +22,8 @@ import (
 // half of them POSTs, over connections that they keep.
 type load struct {
 	name     string
-	finished atomic.Int64 // requests
+	finished atomic.Int64              // requests
+	each     [loadClients]atomic.Int64 // finished requests of each client
 	stopping chan struct{}
 	once     sync.Once
 	clients  sync.WaitGroup
@@ -111,6 +112,7 @@ func (f *fleet) startLoad(t *testing.T, cfg loadConfig) *load {
 					l.keep(r)
 				}
 				l.finished.Add(1)
+				l.each[c].Add(1)
 				time.Sleep(cfg.Pause)
 			}
 		})
@@ -146,6 +148,15 @@ func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	target := l.finished.Load() + n
 	procs.Await(t, fmt.Sprintf("%d more requests", n), func() bool { return l.finished.Load() >= target })
+}
+
+// turn waits until each client has finished two further requests: all that had begun before are over.
+func (l *load) turn(t *testing.T) {
+	t.Helper()
+	for c := range l.each {
+		target := l.each[c].Load() + 2
+		procs.Await(t, fmt.Sprintf("two more requests of client %d", c), func() bool { return l.each[c].Load() >= target })
+	}
 }
 
 // stop ends the load and returns what became of its requests.

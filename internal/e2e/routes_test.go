@@ -264,11 +264,13 @@ func TestACheckAsksAndExpectsWhatTheFileSays(t *testing.T) {
 	f.startAgent(w, "w1", nil, "--services-file", string(file))
 	f.workers = append(f.workers, w)
 	status := func() int { return f.call(f.relays[0], echo).status }
-	procs.Await(t, "the check fails", func() bool {
-		return w.Logged("service is not offered: its check fails", "") || strings.Contains(w.Output(), "204")
+	procs.Await(t, "the check fails", func() bool { return w.Logged("service is unhealthy", "204") })
+	procs.Await(t, "the relay is ready and knows the worker", func() bool {
+		_, ready := f.ready(f.relays[0].Admin)
+		return ready == http.StatusOK && f.sees("w1", true)
 	})
-	if status() == http.StatusOK {
-		t.Error("a service is offered whose check answers another status")
+	if got := status(); got != http.StatusServiceUnavailable {
+		t.Errorf("a service whose check answers another status is answered %d, want 503", got)
 	}
 	file.write(t, offered(deep+`"200-203, 204"`))
 	procs.Await(t, "the service is offered", func() bool { return status() == http.StatusOK })

@@ -58,7 +58,10 @@ func TestRequestsSpreadOverTheWorkers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	// On a busy machine 40 connections take time: no worker is to lose requests for that.
-	r := f.relay(func(s *Settings) { s.Upstream.DialTimeout, s.AttemptTimeout = patience, attemptTime{} })
+	// And the worker that is known last is to be in no slow start.
+	r := f.relay(func(s *Settings) {
+		s.Upstream.DialTimeout, s.AttemptTimeout, s.Selection.SlowStart = patience, attemptTime{}, 0
+	})
 	const requests = 40
 	var counts [4]atomic.Int64
 	var arrived sync.WaitGroup // all are answered together: only queues distinguish the workers

@@ -110,7 +110,7 @@ func TestAStrategyIsThatOfTheProgram(t *testing.T) {
 		r := c.router("relay-"+strings.ReplaceAll(name, " ", "-"), func(_ *membership.Config, cfg *router.Config) {
 			cfg.Strategies = map[string]string{service: "stable;bound=100"} // a request that has just ended may still count
 		})
-		c.knows(r, "echo")
+		c.knows(r, "echo", "echo-0", "echo-1", "echo-2")
 		for _, key := range []string{"alice", "bob", "carol"} {
 			seen := map[string]bool{}
 			for range 50 {
@@ -266,11 +266,15 @@ func TestTheTimeoutsAreThoseOfTheProgram(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	var first atomic.Pointer[string] // the request that hangs at the first worker that gets it
-	c.workers("echo", same(2, func(w http.ResponseWriter, r *http.Request) {
-		if id := r.Header.Get("X-Id"); id != "" && first.Swap(&id) == nil {
-			<-r.Context().Done()
+	named := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Worker", name)
+			if id := r.Header.Get("X-Id"); id != "" && first.Swap(&id) == nil {
+				<-r.Context().Done()
+			}
 		}
-	})...)
+	}
+	c.workers("echo", named("echo-0"), named("echo-1"))
 	for _, each := range []struct {
 		name    string
 		attempt time.Duration
@@ -282,7 +286,7 @@ func TestTheTimeoutsAreThoseOfTheProgram(t *testing.T) {
 		r := c.router("relay-"+each.name, func(_ *membership.Config, cfg *router.Config) {
 			cfg.RequestTimeout, cfg.AttemptTimeout = 3*time.Second, each.attempt
 		})
-		c.knows(r, "echo")
+		c.knows(r, "echo", "echo-0", "echo-1")
 		first.Store(nil)
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://echo/", nil)
 		req.Header.Set("X-Id", each.name)

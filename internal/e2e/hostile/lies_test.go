@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/procs"
@@ -84,9 +85,9 @@ func TestOfTwoRecordsWithOneSequenceAllRelaysUseTheSame(t *testing.T) {
 	}
 }
 
-// TestAFloodOfSignedRecordsIsTakenTwiceASecond has a turncoat publish as fast as it can.
+// TestAFloodOfSignedRecordsIsTakenTwiceASecond has a turncoat publish as fast as it can. It runs
+// alone: other attacks at the same time take the processors of a slow machine, and a drain its time.
 func TestAFloodOfSignedRecordsIsTakenTwiceASecond(t *testing.T) {
-	t.Parallel()
 	const burst, flood = 60, 2000
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2})
 	c := startTurncoat(t, f)
@@ -97,6 +98,9 @@ func TestAFloodOfSignedRecordsIsTakenTwiceASecond(t *testing.T) {
 		o.send([]string{r.Gossip}, c.signed(t, 1<<40+n, advertise.Service{Name: own, Address: c.sidecar, Secured: true}))
 	}
 	procs.Await(t, "the flood arrives", func() bool { return f.received(r, "limited") > limited+burst })
+	for last := -1.0; last != f.received(r, "limited"); time.Sleep(200 * time.Millisecond) { // and is over
+		last = f.received(r, "limited")
+	}
 	// Other members' own records are among those that are applied.
 	if got := f.received(r, "applied") - applied; got > 3*burst {
 		t.Errorf("%v records of the flood were taken", got)
