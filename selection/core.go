@@ -35,6 +35,7 @@ type core struct {
 	departed  map[string]*member    // left the range with requests in flight
 	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
 	whole     *tierHealth           // of the range, if it has one tier
+	undrawn   *tierHealth           // of the endpoints of weight 0
 	effective effectiveRange
 	sent      uint64    // requests up to the last Refresh
 	usual     float32   // R: the requests in flight at an endpoint, an average over usualMemory
@@ -61,7 +62,7 @@ func (b *core) init(cfg Config) {
 	b.alpha = float32(cfg.Alpha)
 	b.slowStart = float32(cfg.SlowStart)
 	b.members, b.departed = make(map[string]*member), make(map[string]*member)
-	b.whole = newTierHealth()
+	b.whole, b.undrawn = newTierHealth(), newTierHealth()
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
 	b.overdue.Store(math.MaxInt32)
 	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
@@ -254,6 +255,8 @@ type table struct {
 	// counts tell of which tiers no more may be evicted. Without them, every failure in a
 	// failing range would take the mutex.
 	counts tierCounts
+	// undrawn is the same for the endpoints of weight 0.
+	undrawn tierCount
 }
 
 // shape holds the inputs of a table other than the endpoints.
@@ -270,7 +273,7 @@ type entry struct {
 
 // newTable builds a table. Tables of one range share the entries and their index.
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
-	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries)}
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries), undrawn: tallyUndrawn(entries)}
 	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
 	t.inactive = slices.ContainsFunc(entries, func(e entry) bool { return phase(e.state.phase.Load()) != active })
 	t.guests = t.activeGuests()

@@ -106,22 +106,32 @@ func TestNoMoreIsEvictedWhenSeveralRequestsFailAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
-	r := newRig(t, DefaultConfig())
-	endpoints := rangeOf(5)
-	endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
-	r.update(endpoints)
-	for i := range 5 { // two carry traffic: a third of them is none
-		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
-	}
-	if got := r.inState("evicted"); got != 0 {
-		t.Errorf("%d evicted", got)
-	}
-	endpoints[2].Weight = 1
-	r.update(endpoints)
-	r.request("w0", 0, Failure)
-	if got := r.stats("w0").State; got != "active" {
-		t.Errorf("an endpoint of weight 0 is %s", got)
+// Their requests are those that a caller takes there: workers of a canary.
+func TestEndpointsOfWeightZeroAreCountedAndEvictedApart(t *testing.T) {
+	for _, tiers := range []int{1, 2} {
+		r := newRig(t, DefaultConfig())
+		endpoints := rangeOf(5)
+		endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
+		endpoints[2].Tier, endpoints[4].Tier = uint8(tiers-1), uint8(tiers-1)
+		r.update(endpoints)
+		r.settle()
+		r.requests(4, "w4", 0, Failure) // it is no third of the two others, of its tier, or of the tiers
+		r.requests(4, "w0", 0, Failure)
+		if got := r.stats("w0").State; got != "evicted" {
+			t.Errorf("%d tiers: the one of three that fails is %s", tiers, got)
+		}
+		if tiers == 1 && r.stats("w4").State != "active" {
+			t.Error("one of two is evicted")
+		}
+		r.requests(4, "w1", 0, Failure)
+		if got := r.stats("w1").State; got != "active" {
+			t.Errorf("%d tiers: the second of three is %s", tiers, got)
+		}
+		endpoints[2].Weight = 1
+		r.update(endpoints)
+		if got := r.stats("w0").State; got != "active" {
+			t.Errorf("%d tiers: one of two is %s", tiers, got)
+		}
 	}
 }
 

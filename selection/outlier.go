@@ -21,12 +21,11 @@ func (b *core) evictIfFailing(e *entry, r outlier.Record, now Instant) {
 	if phase(e.state.phase.Load()) != active || !b.limits().Exceeded(r) {
 		return
 	}
-	counts := b.table.Load().counts
-	c := counts.of(e.Tier)
-	if c == nil || counts.full(e.Tier) {
+	c, evictable := b.table.Load().evictable(e)
+	if !evictable {
 		return
 	}
-	if cause, reason := b.limits().Verdict(r, b.others(e, *c, now.tick())); cause != "" {
+	if cause, reason := b.limits().Verdict(r, b.others(e, c, now.tick())); cause != "" {
 		b.evict(e, now, EvictionCause(cause), reason)
 	}
 }
@@ -55,7 +54,7 @@ func (b *core) others(e *entry, c tierCount, now tick) outlier.Others {
 	o.Spare -= c.evicted + 1
 	for i := range t.entries {
 		s := t.entries[i].state
-		if s != e.state && t.entries[i].Weight > 0 && s.tier.Load() == tier && phase(s.phase.Load()) == active {
+		if s != e.state && s.tier.Load() == tier && phase(s.phase.Load()) == active {
 			o.Add(s.record(now), b.limits())
 		}
 	}
@@ -77,7 +76,10 @@ func (b *core) evict(e *entry, now Instant, cause EvictionCause, reason string) 
 	t := b.table.Load()
 	// A ticket may outlive its endpoint's place in the range.
 	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.member == e.member })
-	if i < 0 || t.entries[i].Weight <= 0 || t.counts.full(t.entries[i].Tier) {
+	if i < 0 {
+		return
+	}
+	if _, evictable := t.evictable(&t.entries[i]); !evictable {
 		return
 	}
 	b.evictEntry(e.member, now, cause, reason)
@@ -134,16 +136,23 @@ func (b *core) readmit(m *member, now Instant) {
 // endpoints whose eviction ends first are readmitted. b.mu is held.
 func (b *core) readmitExcess(entries []entry, now Instant) {
 	for tally(entries).excess() {
-		var first *member
-		for i := range entries {
-			m := entries[i].member
-			if entries[i].Weight > 0 && phase(m.state.phase.Load()) != active &&
-				(first == nil || m.until < first.until) {
-				first = m
-			}
-		}
-		b.readmit(first, now)
+		b.readmitFirst(entries, func(e *entry) bool { return e.Weight > 0 }, now)
 	}
+	for c := tallyUndrawn(entries); c.evicted > maxEvicted(c.drawable); c.evicted-- {
+		b.readmitFirst(entries, func(e *entry) bool { return e.Weight <= 0 }, now)
+	}
+}
+
+// readmitFirst readmits, of the endpoints that count, the one whose eviction ends first. b.mu is held.
+func (b *core) readmitFirst(entries []entry, counts func(*entry) bool, now Instant) {
+	var first *member
+	for i := range entries {
+		m := entries[i].member
+		if counts(&entries[i]) && phase(m.state.phase.Load()) != active && (first == nil || m.until < first.until) {
+			first = m
+		}
+	}
+	b.readmit(first, now)
 }
 
 // EvictionCause is why an endpoint was evicted, as a label for metrics. EvictionCauses

@@ -236,6 +236,42 @@ func TestNoRequestIsLostWhenACanaryDies(t *testing.T) {
 	}
 }
 
+func TestAWorkerOfACanaryThatFailsIsEvicted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.Policies.Flags.Set("echo=canary=2.0:50%") })
+	f.versions(3, "")
+	for id, status := range map[string]int{"c2": http.StatusOK, "c3": http.StatusInternalServerError} {
+		backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, id)
+		}))
+		t.Cleanup(backend.Close)
+		s := service("echo", backend)
+		s.Version = "2.0"
+		f.worker(id, s)
+	}
+	r.settled(t, "echo", 6)
+	r.canary(t, "2.0", 0.5, 3)
+	visits(t, f.relays, 200, false)
+	answered := visits(t, f.relays, 400, false)
+	if failed := len(answered) - count(answered, "c1") - count(answered, "c2") - count(answered, "w1") - count(answered, "w2") - count(answered, "w3"); failed > 2 {
+		t.Errorf("%d of %d requests failed at a worker that has failed before", failed, len(answered))
+	}
+	if c1, c2 := count(answered, "c1"), count(answered, "c2"); c1 < 50 || c2 < 50 {
+		t.Errorf("the other workers of the canary got %d and %d of 200", c1, c2)
+	}
+}
+
+func count(all []string, one string) (n int) {
+	for _, s := range all {
+		if s == one {
+			n++
+		}
+	}
+	return n
+}
+
 func TestARelayExplainsTheCanaryOfARequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
