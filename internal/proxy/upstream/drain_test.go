@@ -186,8 +186,10 @@ func TestADrainEndsWithTheLastSessionOrWithItsContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		closes, gives time.Duration
 		left          int64
+		forgotten     bool // its service is not known any more
 	}{
 		"the last session closes":   {closes: time.Minute, gives: time.Hour},
+		"the last one, forgotten":   {closes: time.Minute, gives: time.Hour, forgotten: true},
 		"its context, of requests":  {closes: time.Hour, gives: time.Second, left: 1},
 		"its context, of a session": {closes: time.Hour, gives: time.Minute, left: 1},
 	} {
@@ -205,11 +207,16 @@ func TestADrainEndsWithTheLastSessionOrWithItsContext(t *testing.T) {
 				left, err := sessions.Drain(ctx, Drain{
 					Requests: 30 * time.Second, Sessions: 3 * time.Hour,
 					Shutdown: func(context.Context) error { return nil },
-					InFlight: func() int64 { return int64(pool.Stats().InFlight) },
-					Ended:    func(int) { t.Error("a session was ended") },
-					Logger:   slog.New(slog.DiscardHandler),
+					InFlight: func() int64 {
+						if c.forgotten {
+							return 0
+						}
+						return int64(pool.Stats().InFlight)
+					},
+					Ended:  func(int) { t.Error("a session was ended") },
+					Logger: slog.New(slog.DiscardHandler),
 				})
-				if after := time.Since(began); left != c.left || err != nil || after > min(c.closes, c.gives)+2*sessionTick {
+				if after := time.Since(began); left != c.left || err != nil || after > min(c.closes, c.gives)+2*sessionTick || after < min(c.closes, c.gives) {
 					t.Errorf("%d left after %v, %v", left, after, err)
 				}
 				running.Wait()

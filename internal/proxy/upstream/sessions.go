@@ -52,11 +52,13 @@ func (s *Sessions) all() []*Pool {
 }
 
 // Len counts the sessions, without those that are already ending.
-func (s *Sessions) Len() (n int) {
+func (s *Sessions) Len() int { return s.count(func(g *progress) bool { return !g.stopping }) }
+
+func (s *Sessions) count(counts func(*progress) bool) (n int) {
 	for _, p := range s.all() {
 		p.mu.Lock()
 		for _, g := range p.watched {
-			if g.session() && !g.stopping {
+			if g.session() && counts(g) {
 				n++
 			}
 		}
@@ -338,7 +340,7 @@ func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
 	if err = d.Shutdown(requests); requests.Err() != nil {
 		err = nil
 	}
-	if left = d.await(requests); left == 0 || ctx.Err() != nil {
+	if left = s.await(requests, d); left == 0 || ctx.Err() != nil {
 		return left, err
 	}
 	if n := s.EndRequests(); n > 0 {
@@ -359,7 +361,7 @@ func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
 		if over := s.Len() - sessionsLeft(all, float64(rest)/float64(max(whole, 1))); over > 0 {
 			d.Ended(s.End(over))
 		}
-		if left = d.InFlight(); left == 0 || rest < -sessionGrace {
+		if left = s.left(d); left == 0 || rest < -sessionGrace {
 			break
 		}
 		select {
@@ -376,13 +378,19 @@ func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
 	return left, err
 }
 
+// left is what is in flight, and at least the sessions: those of a service that is not known any more
+// are in no other count.
+func (s *Sessions) left(d Drain) int64 {
+	return max(d.InFlight(), int64(s.count(func(*progress) bool { return true })))
+}
+
 // await waits for upgraded connections, which Shutdown does not know. It returns how many
 // are left when ctx ends.
-func (d *Drain) await(ctx context.Context) (left int64) {
+func (s *Sessions) await(ctx context.Context, d Drain) (left int64) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if left = d.InFlight(); left == 0 {
+		if left = s.left(d); left == 0 {
 			return 0
 		}
 		select {
