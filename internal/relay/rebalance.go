@@ -108,13 +108,12 @@ func (r *Relay) newRebalance(req *http.Request, s *routing.Service) (*rebalance,
 // rebalancedWorker is a worker in the plan of a rebalance.
 type rebalancedWorker struct {
 	api.RebalancedWorker
-	target   *routing.Target
 	youngest upstream.Tunnel // of those that can be asked
 }
 
 // plan counts the sessions and computes the shares and what is above them.
 func (b *rebalance) plan() ([]rebalancedWorker, error) {
-	listed, err := b.service.Sessions(selection.Instant(time.Since(b.relay.Epoch())))
+	listed, err := b.service.Sessions(&b.relay.Sessions, selection.Instant(time.Since(b.relay.Epoch())))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +122,6 @@ func (b *rebalance) plan() ([]rebalancedWorker, error) {
 	b.newer = 0
 	for i, l := range listed {
 		w := &workers[i]
-		w.target = l.Target
 		w.RebalancedWorker = api.RebalancedWorker{Worker: l.Target.Node, Weight: l.Weight, Sessions: len(l.Open), Asked: b.askedOf[l.Target.Node], Out: l.Out, Joining: l.Joining}
 		for j, one := range l.Open {
 			if !b.began.IsZero() && one.Opened.After(b.began) {
@@ -220,7 +218,7 @@ func (b *rebalance) step() (wait time.Duration, err error) {
 	case from != nil && b.onTheWay() >= max(below, 1):
 		return awayTick, nil
 	case from != nil:
-		if from.target.EndTunnel(from.youngest) {
+		if b.relay.Sessions.EndTunnel(from.youngest) {
 			b.asked = append(b.asked, time.Now())
 			b.askedOf[from.Worker]++
 			b.relay.rebalances.moved.WithLabelValues(b.service.Name).Inc()

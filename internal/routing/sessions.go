@@ -25,10 +25,10 @@ type WorkerSessions struct {
 	Bound []bool
 }
 
-// Sessions lists the workers of the range with the sessions that this relay has open to
-// them. Sessions that pass another relay to a worker are not among them. The error is that
+// Sessions lists the workers of the range with those of open that go to them, the sessions of this
+// relay. Sessions that pass another relay to a worker are not among them. The error is that
 // of a strategy that does not spread sessions.
-func (s *Service) Sessions(now selection.Instant) ([]WorkerSessions, error) {
+func (s *Service) Sessions(open *upstream.Sessions, now selection.Instant) ([]WorkerSessions, error) {
 	c, route := s.Choice(), s.Route()
 	if of, _ := route.Canary(); of.Set() {
 		return nil, fmt.Errorf("%s has a canary, whose workers keep their sessions: end the canary %s first", s.Name, of.Version)
@@ -53,7 +53,7 @@ func (s *Service) Sessions(now selection.Instant) ([]WorkerSessions, error) {
 		default:
 			w.Joining = c.strategy == nil && st.Ramp < 1
 		}
-		w.Open = t.tunnels(s.Name)
+		w.Open = open.Tunnels(upstream.Session{Service: s.Name, Worker: t.Node})
 		w.Bound = make([]bool, len(w.Open))
 		for j, one := range w.Open {
 			w.Bound[j] = one.Cookie || one.Key && c.UsesKey()
@@ -71,22 +71,6 @@ func (c *Choice) sessionWeight(t *Target) float64 {
 		return float64(max(t.Endpoint.Weight, 1))
 	}
 	return 1
-}
-
-// tunnels lists the open tunnels of a service.
-func (t *Target) tunnels(service string) []upstream.Tunnel {
-	of := upstream.Session{Service: service, Worker: t.Node}
-	open := t.Pool.Tunnels(of)
-	if t.Upgrades != nil {
-		open = append(open, t.Upgrades.Tunnels(of)...)
-	}
-	return open
-}
-
-// EndTunnel asks the client of a session to go. It returns false if the session has ended
-// meanwhile.
-func (t *Target) EndTunnel(one upstream.Tunnel) bool {
-	return t.Pool.EndTunnel(one) || t.Upgrades != nil && t.Upgrades.EndTunnel(one)
 }
 
 // Holding is what one worker holds, for FairShares.

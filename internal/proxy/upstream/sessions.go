@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -133,23 +134,26 @@ type Tunnel struct {
 }
 
 // Tunnels lists the open tunnels of a session's service to its worker, without those that
-// are ending.
-func (p *Pool) Tunnels(of Session) []Tunnel {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []Tunnel
-	for _, g := range p.watched {
-		if g.tunnel != nil && !g.stopping && g.of.Service == of.Service && g.of.Worker == of.Worker {
-			out = append(out, g.of)
+// are ending. A tunnel outlives the pool of its endpoint: those of closed pools are among them.
+func (s *Sessions) Tunnels(of Session) (out []Tunnel) {
+	for _, p := range s.all() {
+		p.mu.Lock()
+		for _, g := range p.watched {
+			if g.tunnel != nil && !g.stopping && g.of.Service == of.Service && g.of.Worker == of.Worker {
+				out = append(out, g.of)
+			}
 		}
+		p.mu.Unlock()
 	}
 	return out
 }
 
-// EndTunnel ends a tunnel that Tunnels has listed, as Sessions.End does. It returns false
-// if the tunnel has ended or is ending.
-func (p *Pool) EndTunnel(t Tunnel) bool {
-	return p.stop(1, func(g *progress) bool { return g.tunnel != nil && g.of == t }) > 0
+// EndTunnel ends a tunnel that Tunnels has listed, as End does. It returns false if the tunnel has
+// ended or is ending.
+func (s *Sessions) EndTunnel(t Tunnel) bool {
+	return slices.ContainsFunc(s.all(), func(p *Pool) bool {
+		return p.stop(1, func(g *progress) bool { return g.tunnel != nil && g.of == t }) > 0
+	})
 }
 
 // stopped reports whether Sessions has ended the exchange.

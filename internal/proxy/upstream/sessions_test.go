@@ -77,7 +77,8 @@ func TestAWebSocketThatIsEndedGetsItsFrameToTheEnd(t *testing.T) {
 					conn.untilClosed()
 				}
 			})
-			pool := newPool(t, upstream.Config{Address: addr})
+			sessions := new(upstream.Sessions)
+			pool := newPool(t, upstream.Config{Address: addr, Sessions: sessions})
 			in := startIngress(t, pool, nil)
 			client := dialRaw(t, in.addr)
 			client.say("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -87,11 +88,12 @@ func TestAWebSocketThatIsEndedGetsItsFrameToTheEnd(t *testing.T) {
 			if _, err := client.br.Peek(split); err != nil {
 				t.Fatal(err)
 			}
-			open := pool.Tunnels(upstream.Session{})
-			if len(open) != 1 || !open[0].WebSocket || !pool.EndTunnel(open[0]) {
+			pool.Close() // as that of a worker that drains; it does not end tunnels
+			open := sessions.Tunnels(upstream.Session{})
+			if len(open) != 1 || !open[0].WebSocket || !sessions.EndTunnel(open[0]) {
 				t.Fatalf("%+v", open)
 			}
-			if len(pool.Tunnels(upstream.Session{})) != 0 || pool.EndTunnel(open[0]) {
+			if len(sessions.Tunnels(upstream.Session{})) != 0 || sessions.EndTunnel(open[0]) {
 				t.Error("a tunnel is ended twice")
 			}
 			close(ended)
