@@ -158,6 +158,24 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 	for _, r := range relays {
 		r.SetSlots(nil)
 	}
+	// All relays reach the workers of a canary, also those that are planned to have none.
+	changed := c.offers["w1"]
+	changed.Version, changed.Slots = "2.0", 30
+	offer(t, c.workers["w1"], changed)
+	for _, r := range relays {
+		r.SetCanaries(routing.Canaries{"echo": {Version: "2.0", Share: 0.5}})
+	}
+	procs.Await(t, "the shares of four relays of a canary", func() bool {
+		for _, r := range relays {
+			if !slices.ContainsFunc(r.of("echo").Range, func(t *routing.Target) bool { return t.Node == "w1" && t.Canary && t.Limit == 8 }) {
+				return false
+			}
+		}
+		return true
+	})
+	for _, r := range relays {
+		r.SetCanaries(nil)
+	}
 	// With a strategy for which all relays reach all workers, all of them share.
 	for id, m := range c.workers {
 		changed := c.offers[id]
