@@ -111,6 +111,7 @@ test-long: ## tests that take minutes, processes with the race detector: a flood
 test-full: ## fleets with the race detector, histories of 200 members, a million requests and answers, 100,000 requests of a canary, rolling restarts under 20,000 requests each, 1,000 restarts of one relay, workers that hang: an hour, not in CI
 	$(race) $(lazy) go test $(RACE) -p 1 -count=1 -timeout $(TIMEOUT) $$(go list $(packages) | grep -E '$(fleets)')
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion|NoOrderOfEvents' ./internal/presence ./internal/sharedkey ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
+	$(MAKE) --no-print-directory test-pki STEP=1
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -v -run 'ACanaryGetsItsShare|ARelayThatStartsIsNotReady|ABurstOnAColdService' ./internal/relay ./internal/e2e/paths
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
@@ -319,6 +320,16 @@ test-containers: ## the compose fleet survives the loss of each of its parts (ne
 test-netns: ## a fleet under black holes and partitions, a network namespace for each member (Linux; root or user namespaces)
 	@$(call need,ip iproute2) && $(call need,nft nftables) && $(call need,nsenter util-linux)
 	NETNS_TESTS=1 go test -count=1 -timeout $(if $(LONG_TESTS),20m,4m) -v ./internal/e2e/netns
+
+# step and step-ca take some minutes to compile.
+STEP ?=
+
+.PHONY: test-pki
+test-pki: ## the commands of docs/how-to/pki.md issue the certificates of a fleet (needs openssl; STEP=1 builds step and step-ca)
+	@$(call need,openssl)
+	$(if $(STEP),CGO_ENABLED=0 GOBIN='$(CURDIR)/bin/pki' go install github.com/smallstep/cli/cmd/step@v0.21.0)
+	$(if $(STEP),CGO_ENABLED=0 GOBIN='$(CURDIR)/bin/pki' go install github.com/smallstep/certificates/cmd/step-ca@v0.30.2)
+	PKI_TESTS=$(if $(STEP),'$(CURDIR)/bin/pki',openssl) go test -count=1 -timeout 5m -v -run RecipesOfThePage ./internal/e2e
 
 .PHONY: test-large
 test-large: ## attached workers, a hundredth of which is replaced each minute: processes as LARGE says, 5 GB and 10 minutes, and 300 relays with 50,000 workers in virtual time

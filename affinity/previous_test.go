@@ -129,3 +129,28 @@ func TestAnEarlierPlanHidesNoWrongOrder(t *testing.T) {
 		}
 	})
 }
+
+// Each place has slots of its own, so the relays of an earlier plan do not stand in the order of the
+// slots of all.
+func TestAPlanOfSeveralPlacesFromAnEarlierOneIsThePlanFromScratch(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "s", Relays: someRelays(60), Workers: someWorkers(300), RelaysPerService: 40}
+	for i := range cfg.Relays {
+		cfg.Relays[i].Place.Datacenter = []string{"a", "b", "c"}[i%3]
+	}
+	earlier, err := affinity.NewPlan(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for gone := range cfg.Relays {
+		later := cfg
+		later.Relays = slices.Delete(slices.Clone(cfg.Relays), gone, gone+1)
+		want, err := affinity.NewPlan(later)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later.Previous = earlier
+		if got, err := affinity.NewPlan(later); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("without %s: another plan (%v)", cfg.Relays[gone].ID, err)
+		}
+	}
+}

@@ -207,3 +207,19 @@ func TestPickPaysNothingForExplanations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestAnExplanationChangesNoScoreOfTheWinners(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(6))
+	r.drive(load{400, time.Second, func(string, Instant) (time.Duration, ended) { return ms, Success }})
+	r.requests(20, "w0", 100*ms, Success)
+	before := r.winner.load()
+	for range 200 {
+		if _, err := r.Explain(r.now, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := r.winner.load(); after != before {
+		t.Errorf("the score of the winners was %v and is %v", before, after)
+	}
+}

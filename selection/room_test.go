@@ -224,3 +224,34 @@ func TestRequestsOfAnEndpointThatLeftCountWhenItComesBack(t *testing.T) {
 		t.Errorf("without a request in flight it comes back as %+v, want a clean start", got)
 	}
 }
+
+// Draws of two find the one with room by chance, and a scan always.
+func TestTheOneEndpointWithRoomIsFoundBesideManyThatRefuse(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	endpoints := limited(true, slices.Repeat([]int{1}, 30)...)
+	r.update(endpoints)
+	r.settle()
+	for i := range endpoints {
+		if i != 17 {
+			r.pickFrom(endpoints[i].ID)
+		}
+	}
+	for range 20 {
+		p := r.pick(nil)
+		if p.ID() != "w17" {
+			t.Fatalf("%s got a request although it is full", p.ID())
+		}
+		r.Done(p, r.now, Cancelled)
+	}
+}
+
+func TestStatisticsShowWhichEndpointsAreFull(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(limited(false, 1, 1))
+	r.pickFrom("w0")
+	for id, full := range map[string]bool{"w0": true, "w1": false} {
+		if got := r.stats(id); got.Full != full || got.Usable == full {
+			t.Errorf("%s: full %t, usable %t", id, got.Full, got.Usable)
+		}
+	}
+}

@@ -3,9 +3,11 @@ package http2
 import (
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestAServerThatDrainsServesWhatWasOnTheWay(t *testing.T) {
@@ -324,6 +326,46 @@ func TestAServerThatDoesNotDrainGoesOnTakingStreams(t *testing.T) {
 		_, answered := find(frames, frameHeaders)
 		if _, away := find(frames, frameGoAway); away || !answered || p.over() {
 			t.Errorf("no answer, or the server goes away: %v, %v", frames, p.why())
+		}
+	})
+}
+
+func TestAnAnswerToNoPingEndsNoServer(t *testing.T) {
+	withServer(t, func(*peer, *Stream) {}, func(p *peer) {
+		p.say(appendPing(nil, flagAck, [8]byte{1}))
+		if a, ok := find(p.settle(), frameGoAway); ok || p.c.Err() != nil {
+			t.Error(a, p.c.Err())
+		}
+	})
+}
+
+// Some servers send nothing before they have the settings of the client.
+func TestAClientSendsItsSettingsWithoutARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c := NewClient(ours, Config{MaxHead: 16 << 10, Room: func() {}})
+		defer c.Close()
+		defer theirs.Close()
+		_ = theirs.SetReadDeadline(time.Now().Add(time.Second))
+		first := make([]byte, len(Preface)+frameHead)
+		if _, err := io.ReadFull(theirs, first); err != nil || parseFrame(first[len(Preface):]).kind != frameSettings {
+			t.Errorf("%q, %v", first, err)
+		}
+	})
+}
+
+// Nothing else would end a connection whose stream numbers are used up.
+func TestAClientThatHasUsedUpItsStreamsEndsByShutdown(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.c.mu.Lock()
+		p.c.opened = maxStreamID - 2
+		p.c.mu.Unlock()
+		if p.c.Err() != ErrClosed || p.c.Reserve() != nil {
+			t.Error(p.c.Err())
+		}
+		p.c.Shutdown()
+		if p.settle(); !p.over() || p.why() != ErrClosed {
+			t.Error("the end:", p.why())
 		}
 	})
 }
