@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -142,11 +141,12 @@ func HealthCommand(process, port string) *cobra.Command {
 	c := &cobra.Command{Use: "health", Short: "ask the running " + process + " whether it is alive or, with --ready, whether it should receive traffic", Args: cobra.NoArgs,
 		Long: "The exit code is 0 when it does and 1 otherwise, with the reasons. A process that\n" +
 			"lives and is not ready, because it finds no seed for example, must not be restarted."}
-	addr, ready, overTLS, timeout := "", false, false, probeTimeout
+	addr, ready, timeout := "", false, probeTimeout
+	overTLS, _ := settings.ParseBool(os.Getenv("RINGWAY_ADMIN_TLS")) // the process itself refuses a wrong value
 	c.Flags().StringVar(&addr, "admin-addr", cmp.Or(os.Getenv("RINGWAY_ADMIN_ADDR"), "127.0.0.1:"+port),
 		"address of the "+process+"'s admin API, or RINGWAY_ADMIN_ADDR; where that is every interface, loopback is asked")
 	c.Flags().BoolVar(&ready, "ready", false, "ask /readyz instead of /healthz")
-	c.Flags().BoolVar(&overTLS, "admin-tls", slices.Contains([]string{"true", "yes", "on", "1"}, strings.ToLower(strings.TrimSpace(os.Getenv("RINGWAY_ADMIN_TLS")))), "ask over TLS, as the process serves with --admin-tls, or RINGWAY_ADMIN_TLS=true")
+	c.Flags().BoolVar(&overTLS, "admin-tls", overTLS, "ask over TLS, as the process serves with --admin-tls, or RINGWAY_ADMIN_TLS=true")
 	c.Flags().DurationVar(&timeout, "timeout", timeout, "time for the answer")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		path := "/healthz"

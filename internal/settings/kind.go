@@ -157,23 +157,20 @@ func Float(s *Set, target *float64, spec Spec, rules ...Rule[float64]) {
 	}, rules...)
 }
 
-// Bool declares a switch: true, yes, on, 1 or false, no, off, 0, in any case. The flag
-// without a value means true.
+// Bool declares a switch, which ParseBool reads. The flag without a value means true.
 func Bool(s *Set, target *bool, spec Spec) {
-	Custom(s, target, spec, Kind[bool]{
-		Name: "bool",
-		Want: "true or false",
-		Parse: func(text string) (bool, error) {
-			switch strings.ToLower(strings.TrimSpace(text)) {
-			case "true", "yes", "on", "1":
-				return true, nil
-			case "false", "no", "off", "0":
-				return false, nil
-			}
-			return false, errors.New("neither true nor false")
-		},
-		Format: strconv.FormatBool,
-	})
+	Custom(s, target, spec, Kind[bool]{Name: "bool", Want: "true or false", Parse: ParseBool, Format: strconv.FormatBool})
+}
+
+// ParseBool reads true, yes, on, 1 or false, no, off, 0, in any case.
+func ParseBool(text string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "true", "yes", "on", "1":
+		return true, nil
+	case "false", "no", "off", "0":
+		return false, nil
+	}
+	return false, errors.New("neither true nor false")
 }
 
 // Duration declares a length of time such as 500ms, 30s or 5m. A number without
