@@ -411,8 +411,12 @@ func TestTheNetworkPolicyOpensEveryPortToThoseWhoNeedItOnly(t *testing.T) {
 		if want := w.member.ports(t); policies != 1 || !slices.Equal(ports, want) {
 			t.Errorf("%s: %d policies open %v, want %v", w.binary, policies, ports, want)
 		}
+		admin := "namespace monitoring"
+		if w.binary == "relay" { // commands with --all ask the other relays
+			admin = "pod ringway/relay, " + admin
+		}
 		for addr, who := range map[string]string{
-			w.member.gossip: members, w.member.admin: "namespace monitoring", w.member.ingress: "namespace ",
+			w.member.gossip: members, w.member.admin: admin, w.member.ingress: "namespace ",
 			w.member.peer: members, w.member.sidecar: "namespace ringway, pod ringway/relay",
 		} {
 			if addr != "" && opened[port(t, addr)+"/TCP"] != who {
@@ -466,6 +470,9 @@ func TestRelaysConnectToMembersAndDNSOnly(t *testing.T) {
 					if addr != "" {
 						want[port(t, addr)+"/TCP"] = true
 					}
+				}
+				if to.binary == "relay" {
+					want[port(t, to.member.admin)+"/TCP"] = true
 				}
 				want[port(t, to.member.gossip)+"/UDP"] = true
 			}
