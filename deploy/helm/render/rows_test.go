@@ -132,7 +132,7 @@ var rows = append(append([]row{
 		"NetworkPolicy/relay spec.egress[4].ports[0].port": "4318",
 	}},
 	{"networkPolicy.monitoringNamespace", `"metrics"`, map[string]string{
-		"NetworkPolicy/relay spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
+		"NetworkPolicy/relay spec.ingress[2].from[1].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,
 	}},
 	{"monitoring.podMonitors", `true`, map[string]string{"PodMonitor/relay": "added", "PodMonitor/worker": "added"}},
