@@ -39,6 +39,10 @@ type Endpoint[V any] struct {
 	// Guest is true for an endpoint of another zone. Beyond its weight, it gets requests while
 	// the endpoints of the own zone are much worse than usual.
 	Guest bool
+	// Apart is true for an endpoint of weight 0 to which the caller itself takes requests, with
+	// [Balancer.Take]. Such endpoints are compared and evicted among each other. Others of weight 0 are
+	// not evicted.
+	Apart bool
 	// Value is opaque to selection: the relay keeps its connection pool here.
 	Value V
 }
@@ -60,14 +64,14 @@ func (b *Balancer[V]) Update(endpoints []Endpoint[V], now Instant) error {
 }
 
 // UpdateRange replaces the range. Endpoints known by ID keep their statistics; new
-// endpoints start at the median latency and ramp up. Removed endpoints are forgotten
-// when their last ticket was given back. On an error (empty or repeated ID;
+// endpoints start at the median latency and ramp up. Removed endpoints are forgotten,
+// unless they come back before their last ticket was given back. On an error (empty or repeated ID;
 // negative, infinite or NaN weight; negative MinEffective; all reported together) the
 // old range stays. The slice is copied.
 func (b *Balancer[V]) UpdateRange(r Range[V], now Instant) error {
 	endpoints := make([]Endpoint[any], len(r.Endpoints))
 	for i, e := range r.Endpoints {
-		endpoints[i] = Endpoint[any]{ID: e.ID, Weight: e.Weight, Tier: e.Tier, Limit: e.Limit, Refuses: e.Refuses, Guest: e.Guest, Value: e.Value}
+		endpoints[i] = Endpoint[any]{ID: e.ID, Weight: e.Weight, Tier: e.Tier, Limit: e.Limit, Refuses: e.Refuses, Guest: e.Guest, Apart: e.Apart, Value: e.Value}
 	}
 	return b.update(endpoints, r.MinEffective, now)
 }

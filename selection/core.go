@@ -35,7 +35,7 @@ type core struct {
 	departed  map[string]*member    // left the range with requests in flight
 	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
 	whole     *tierHealth           // of the range, if it has one tier
-	undrawn   *tierHealth           // of the endpoints of weight 0
+	apart     *tierHealth           // of the endpoints that are Apart
 	effective effectiveRange
 	sent      uint64    // requests up to the last Refresh
 	usual     float32   // R: the requests in flight at an endpoint, an average over usualMemory
@@ -62,7 +62,7 @@ func (b *core) init(cfg Config) {
 	b.alpha = float32(cfg.Alpha)
 	b.slowStart = float32(cfg.SlowStart)
 	b.members, b.departed = make(map[string]*member), make(map[string]*member)
-	b.whole, b.undrawn = newTierHealth(), newTierHealth()
+	b.whole, b.apart = newTierHealth(), newTierHealth()
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
 	b.overdue.Store(math.MaxInt32)
 	b.table.Store(newTable(nil, nil, b.effective.shape(&b.cfg, 0)))
@@ -136,6 +136,9 @@ func (b *core) refresh(now Instant) {
 	defer b.mu.Unlock()
 	t := b.table.Load()
 	changed := false
+	for _, m := range b.departed {
+		m.state.freshen(now.tick())
+	}
 	for i := range t.entries {
 		e := &t.entries[i]
 		e.state.freshen(now.tick())
@@ -255,8 +258,8 @@ type table struct {
 	// counts tell of which tiers no more may be evicted. Without them, every failure in a
 	// failing range would take the mutex.
 	counts tierCounts
-	// undrawn is the same for the endpoints of weight 0.
-	undrawn tierCount
+	// apart is the same for the endpoints that are Apart.
+	apart tierCount
 }
 
 // shape holds the inputs of a table other than the endpoints.
@@ -273,7 +276,7 @@ type entry struct {
 
 // newTable builds a table. Tables of one range share the entries and their index.
 func newTable(entries []entry, byID map[string]*entry, s shape) *table {
-	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries), undrawn: tallyUndrawn(entries)}
+	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries), apart: tallyApart(entries)}
 	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
 	t.inactive = slices.ContainsFunc(entries, func(e entry) bool { return phase(e.state.phase.Load()) != active })
 	t.guests = t.activeGuests()
@@ -348,6 +351,9 @@ func (t *table) candidates(share tierShare) (inside, beyond candidates) {
 	}
 	return newCandidates(share, in, weights), newCandidates(share, out, outWeights)
 }
+
+// isApart reports whether the endpoint gets only requests that its caller takes there.
+func (e *entry) isApart() bool { return e.Apart && e.Weight <= 0 }
 
 func (e *entry) candidate() candidate { return candidate{e.state, e, e.Limit} }
 

@@ -106,12 +106,38 @@ func TestNoMoreIsEvictedWhenSeveralRequestsFailAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Their requests are those that a caller takes there: workers of a canary.
-func TestEndpointsOfWeightZeroAreCountedAndEvictedApart(t *testing.T) {
+func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	endpoints := rangeOf(5)
+	endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
+	r.update(endpoints)
+	for i := range 5 { // two carry traffic: a third of them is none
+		r.requests(4, fmt.Sprintf("w%d", i), 0, Failure)
+	}
+	if got := r.inState("evicted"); got != 0 {
+		t.Errorf("%d evicted", got)
+	}
+	endpoints[2].Weight = 1
+	r.update(endpoints)
+	r.request("w0", 0, Failure)
+	if got := r.stats("w0").State; got != "active" {
+		t.Errorf("an endpoint of weight 0 is %s", got)
+	}
+}
+
+// Workers of a canary are such endpoints. Standbys beside them have no part in it.
+func TestEndpointsThatAreApartAreEvictedAmongThemselves(t *testing.T) {
 	for _, tiers := range []int{1, 2} {
 		r := newRig(t, DefaultConfig())
-		endpoints := rangeOf(5)
-		endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 0, 0, 0
+		endpoints := rangeOf(9)
+		for i := range endpoints {
+			switch {
+			case i < 3:
+				endpoints[i].Weight, endpoints[i].Apart = 0, true
+			case i > 4:
+				endpoints[i].Weight = 0 // standbys
+			}
+		}
 		endpoints[2].Tier, endpoints[4].Tier = uint8(tiers-1), uint8(tiers-1)
 		r.update(endpoints)
 		r.settle()
@@ -127,7 +153,11 @@ func TestEndpointsOfWeightZeroAreCountedAndEvictedApart(t *testing.T) {
 		if got := r.stats("w1").State; got != "active" {
 			t.Errorf("%d tiers: the second of three is %s", tiers, got)
 		}
-		endpoints[2].Weight = 1
+		r.requests(8, "w5", 0, Failure)
+		if got := r.stats("w5").State; got != "active" {
+			t.Errorf("%d tiers: a standby is %s", tiers, got)
+		}
+		endpoints[2].Weight, endpoints[2].Apart = 1, false
 		r.update(endpoints)
 		if got := r.stats("w0").State; got != "active" {
 			t.Errorf("%d tiers: one of two is %s", tiers, got)

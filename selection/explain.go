@@ -224,7 +224,7 @@ type EndpointStats struct {
 	// ErrorRate is the share of failures among recent requests (counts that
 	// decay over 10 s), 0 to 1.
 	ErrorRate float64
-	// Picks and Failures count since the endpoint joined the range.
+	// Picks and Failures count since the endpoint joined the range, or an earlier time from which it still has requests.
 	Picks    uint64
 	Failures uint64
 	// ConsecutiveFailures counts since the last success.

@@ -53,8 +53,8 @@ func (b *core) others(e *entry, c tierCount, now tick) outlier.Others {
 	}
 	o.Spare -= c.evicted + 1
 	for i := range t.entries {
-		s := t.entries[i].state
-		if s != e.state && s.tier.Load() == tier && phase(s.phase.Load()) == active {
+		s, counts := t.entries[i].state, t.entries[i].Weight > 0 || t.entries[i].isApart()
+		if s != e.state && counts && s.tier.Load() == tier && phase(s.phase.Load()) == active {
 			o.Add(s.record(now), b.limits())
 		}
 	}
@@ -138,8 +138,8 @@ func (b *core) readmitExcess(entries []entry, now Instant) {
 	for tally(entries).excess() {
 		b.readmitFirst(entries, func(e *entry) bool { return e.Weight > 0 }, now)
 	}
-	for c := tallyUndrawn(entries); c.evicted > maxEvicted(c.drawable); c.evicted-- {
-		b.readmitFirst(entries, func(e *entry) bool { return e.Weight <= 0 }, now)
+	for c := tallyApart(entries); c.evicted > maxEvicted(c.drawable); c.evicted-- {
+		b.readmitFirst(entries, (*entry).isApart, now)
 	}
 }
 

@@ -255,3 +255,20 @@ func TestStatisticsShowWhichEndpointsAreFull(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFailuresOfAnEndpointThatIsAwayForDaysGrowOld(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	r.update(rangeOf(2))
+	held := r.pickFrom("w0")
+	r.requests(2, "w0", 0, Failure)
+	r.update(rangeOf(2)[1:])
+	for range 4 * 24 {
+		r.wait(time.Hour)
+		r.Refresh(r.now)
+	}
+	r.update(rangeOf(2))
+	if got := r.stats("w0"); got.SuccessAverage < 0.99 || got.ErrorRate > 0.01 {
+		t.Errorf("after four days: %+v", got)
+	}
+	r.Done(held, r.now, Success)
+}

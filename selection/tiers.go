@@ -136,8 +136,8 @@ func (b *core) assignTiers(entries []entry) {
 		e := &entries[i]
 		h := b.whole
 		switch {
-		case e.Weight <= 0:
-			h = b.undrawn
+		case e.isApart():
+			h = b.apart
 		case b.tiers != nil:
 			if b.tiers[e.Tier] == nil {
 				if b.tiers[e.Tier] = old[e.Tier]; old[e.Tier] == nil {
@@ -159,7 +159,7 @@ func (b *core) compareTiers(entries []entry, now Instant) {
 	for i := range entries {
 		e := &entries[i]
 		ended := e.state.done.Load()
-		if ended != e.member.ended && e.Weight > 0 {
+		if ended != e.member.ended && !e.isApart() {
 			h := b.tiers[e.Tier]
 			h.ended += ended - e.member.ended
 			h.lastEnded = now
@@ -185,8 +185,8 @@ func (b *core) compareTiers(entries []entry, now Instant) {
 }
 
 // tierCount is how many endpoints of weight > 0 a tier has (drawable), and how many of
-// them are evicted or half-open (evicted). Endpoints of weight 0 get only the requests that a caller
-// takes there, so they are counted and evicted apart.
+// them are evicted or half-open (evicted). Other endpoints of weight 0 carry no traffic, so they are
+// neither evicted nor counted, unless they are Apart.
 type tierCount struct {
 	tier              uint8
 	drawable, evicted int
@@ -214,10 +214,10 @@ func tally(entries []entry) (counts tierCounts) {
 	return counts
 }
 
-// tallyUndrawn counts the endpoints of weight 0.
-func tallyUndrawn(entries []entry) (c tierCount) {
+// tallyApart counts the endpoints that are Apart.
+func tallyApart(entries []entry) (c tierCount) {
 	for i := range entries {
-		if e := &entries[i]; e.Weight <= 0 {
+		if e := &entries[i]; e.isApart() {
 			c.drawable++
 			if phase(e.state.phase.Load()) != active {
 				c.evicted++
@@ -230,11 +230,11 @@ func tallyUndrawn(entries []entry) (c tierCount) {
 // evictable returns the count of the endpoints with which e is compared, and whether one more of them
 // may be evicted.
 func (t *table) evictable(e *entry) (tierCount, bool) {
-	if e.Weight <= 0 {
-		return t.undrawn, t.undrawn.evicted+1 <= maxEvicted(t.undrawn.drawable)
+	if e.isApart() {
+		return t.apart, t.apart.evicted+1 <= maxEvicted(t.apart.drawable)
 	}
 	c := t.counts.of(e.Tier)
-	if c == nil {
+	if c == nil || e.Weight <= 0 {
 		return tierCount{}, false
 	}
 	return *c, !t.counts.full(e.Tier)

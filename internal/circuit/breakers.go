@@ -47,7 +47,7 @@ func New(cfg Config) (*Breakers, error) {
 // Ticket is a request that was allowed. The zero Ticket is not counted.
 type Ticket struct {
 	done  func(error)
-	probe bool
+	probe time.Duration // Config.Period of a probe, else 0
 }
 
 var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
@@ -69,14 +69,18 @@ func (t Ticket) Done(o selection.Outcome) {
 }
 
 // Answered reports that an answer begins which is no failure, and returns the ticket for the rest of
-// the request. A probe has succeeded then: its answer may last for days, and no other is allowed until
-// its end.
+// the request. A probe succeeds when its answer has lasted for a period: it may last for days, and
+// no other probe is allowed until its end.
 func (t Ticket) Answered() Ticket {
-	if !t.probe {
+	if t.probe == 0 {
 		return t
 	}
-	t.Done(selection.Success)
-	return Ticket{}
+	var once sync.Once
+	lasts := time.AfterFunc(t.probe, func() { once.Do(func() { t.done(nil) }) })
+	return Ticket{done: func(err error) {
+		lasts.Stop()
+		once.Do(func() { t.done(err) })
+	}}
 }
 
 // Allow decides whether a request may be sent now. An error is a [NotHealthyError]:
@@ -169,7 +173,7 @@ func (c *circuit) allow() (Ticket, error) {
 	case !probe:
 		return Ticket{done: done}, nil
 	}
-	return Ticket{probe: true, done: func(err error) {
+	return Ticket{probe: c.cfg.Period, done: func(err error) {
 		done(err)
 		c.probed()
 	}}, nil

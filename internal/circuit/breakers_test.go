@@ -144,6 +144,43 @@ func TestOnlyOneProbeIsInFlightHoweverLongItTakes(t *testing.T) {
 	})
 }
 
+// An event stream is a probe that lasts. One that breaks off at once is none that succeeds.
+func TestAProbeSucceedsWhenItsAnswerHasLastedForAPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breakers(t, DefaultConfig())
+		probe := func() Ticket {
+			t.Helper()
+			time.Sleep(time.Second + 1)
+			ticket, err := b.Allow("web", "billing", "w1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ticket.Answered()
+		}
+		send(b, "web", "ffffff")
+		for range 10 {
+			probe().Done(selection.Failure)
+			if got := send(b, "web", "s"); got != "-" {
+				t.Fatal("closed by answers that break off")
+			}
+		}
+		var streams []Ticket
+		for range 5 {
+			streams = append(streams, probe())
+		}
+		time.Sleep(time.Second + 1)
+		if got := send(b, "web", "sss"); got != "sss" {
+			t.Errorf("beside five answers that last: %s", got)
+		}
+		for _, stream := range streams { // which says nothing about a probe any more
+			stream.Done(selection.Failure)
+		}
+		if got := send(b, "web", "ss"); got != "ss" {
+			t.Errorf("after their end: %s", got)
+		}
+	})
+}
+
 func TestTheRefusalNamesCallerServiceEndpointAndRemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())

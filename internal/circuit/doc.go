@@ -23,8 +23,9 @@
 //
 // # Rules
 //
-//   - All methods may be called from any goroutine. There is no goroutine and no
-//     timer; a circuit changes its state only when it is used.
+//   - All methods may be called from any goroutine. There is no goroutine; a
+//     circuit changes its state only when it is used, or when the answer of a probe has
+//     lasted for a period.
 //   - Every [Ticket] returned with a nil error is given back with Done exactly once,
 //     including the zero Ticket. A probe that is never given back blocks its circuit
 //     until the circuit is forgotten.

@@ -100,15 +100,9 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 	}
 	split := &canaryRoute{Canary: of, seed: ring.Hash("canary "+service, 0), weights: map[string]float64{}}
 	in := map[string]bool{}
-	limit := func(t *Target) { // all relays of the plan reach it
-		if slots := r.slotsOf(t.Endpoint); slots > 0 && route.Plan != nil {
-			t.Limit = (slots-1)/max(len(route.Plan.Affine()), 1) + 1
-		}
-	}
 	for _, t := range route.Range {
 		in[t.Node] = true
 		if of.Has(t.Endpoint) {
-			limit(t)
 			split.targets = append(split.targets, t)
 		} else {
 			split.rest = append(split.rest, t)
@@ -127,7 +121,6 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 			continue
 		}
 		t.Weight, t.Endpoint, t.Guest = float64(max(e.Weight, 1)), e, r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
-		limit(t)
 		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= r.slotsOf(e)
 		if more = append(more, t); of.Has(e) {
 			split.targets = append(split.targets, t)
@@ -137,6 +130,11 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 	}
 	if len(split.targets) == 0 || len(split.rest) == 0 {
 		return
+	}
+	for _, t := range append(slices.Clone(split.targets), more...) { // all relays of the plan reach them
+		if slots := r.slotsOf(t.Endpoint); slots > 0 && route.Plan != nil {
+			t.Limit = (slots-1)/max(len(route.Plan.Affine()), 1) + 1
+		}
 	}
 	for _, t := range split.targets {
 		split.weights[t.ID] = max(t.Weight, 1e-6)

@@ -63,6 +63,13 @@ func TestAttemptsOnAMemberThatHasFailedEndAndOthersDoNot(t *testing.T) {
 		}
 		route.Range = append(route.Range, target)
 	}
+	for _, target := range route.Range { // a worker that has moved since was there before
+		if target.Node == "fails" {
+			if _, err := r.links.pool(target.key, "stays"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if err := service.SetRoute(route, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -112,13 +112,22 @@ func (r *Router) failedPools() (pools []*upstream.Pool) {
 		failed[m.ID] = true
 	}
 	pools = r.pools.matching(func(k poolKey) bool { return k.role == identity.RoleRelay && failed[k.node] })
+	alive := map[poolKey]bool{}
+	for _, s := range *r.services.Load() {
+		for _, t := range s.Route().Range {
+			if !failed[t.Node] {
+				for _, key := range t.keys() {
+					alive[key] = true
+				}
+			}
+		}
+	}
 	gone := func(node string) bool { _, member := r.snapshot.Get(node); return !member }
 	for key, nodes := range r.links.nodes {
-		dead := slices.ContainsFunc(nodes, func(node string) bool { return failed[node] })
-		nodes = slices.DeleteFunc(nodes, gone)
-		if r.links.nodes[key] = nodes; dead && len(nodes) == 0 {
+		if slices.ContainsFunc(nodes, func(node string) bool { return failed[node] }) && !alive[key] {
 			pools = append(pools, r.links.held[key])
 		}
+		r.links.nodes[key] = slices.DeleteFunc(nodes, gone)
 	}
 	return pools
 }

@@ -32,7 +32,7 @@ type links struct {
 	table  *peering.Table[poolKey]
 	pools  *pools
 	held   map[poolKey]*upstream.Pool
-	nodes  map[poolKey][]string // that the held pools reach, and reached before if they are still members
+	nodes  map[poolKey][]string // that the held pools reach or have reached, of those that are members
 	ended  chan opening
 	wg     sync.WaitGroup
 	logger *slog.Logger

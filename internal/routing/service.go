@@ -197,7 +197,7 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer[*Target], route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint[*Target], len(route.Range))
 	for i, t := range route.Range {
-		endpoints[i] = selection.Endpoint[*Target]{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Guest: t.Guest, Value: t}
+		endpoints[i] = selection.Endpoint[*Target]{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Guest: t.Guest, Apart: t.Canary, Value: t}
 	}
 	return b.UpdateRange(selection.Range[*Target]{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }

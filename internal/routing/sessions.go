@@ -41,7 +41,7 @@ func (s *Service) Sessions(open *upstream.Sessions, now selection.Instant) ([]Wo
 	for _, st := range s.Endpoints.Stats(now) {
 		stats[st.ID] = st
 	}
-	out := make([]WorkerSessions, len(route.Range))
+	out, tunnels := make([]WorkerSessions, len(route.Range)), open.Tunnels(s.Name)
 	for i, t := range route.Range {
 		w := &out[i]
 		w.Target, w.Weight = t, c.sessionWeight(t)
@@ -53,7 +53,7 @@ func (s *Service) Sessions(open *upstream.Sessions, now selection.Instant) ([]Wo
 		default:
 			w.Joining = c.strategy == nil && st.Ramp < 1
 		}
-		w.Open = open.Tunnels(upstream.Session{Service: s.Name, Worker: t.Node})
+		w.Open = tunnels[t.Node]
 		w.Bound = make([]bool, len(w.Open))
 		for j, one := range w.Open {
 			w.Bound[j] = one.Cookie || one.Key && c.UsesKey()

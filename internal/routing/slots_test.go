@@ -173,6 +173,20 @@ func TestSlotsAreSharedByTheRelaysThatSendToTheWorker(t *testing.T) {
 		}
 		return true
 	})
+	// Nor does it change a share when all have its version.
+	for id, m := range c.workers {
+		changed := c.offers[id]
+		changed.Version, changed.Slots = "2.0", 30
+		offer(t, m, changed)
+	}
+	procs.Await(t, "the shares of three relays each", func() bool {
+		for _, r := range relays {
+			if targets := r.of("echo").Range; slices.ContainsFunc(targets, func(t *routing.Target) bool { return t.Limit != 10 || t.Canary || t.Endpoint.Version != "2.0" }) {
+				return false
+			}
+		}
+		return true
+	})
 	for _, r := range relays {
 		r.SetCanaries(nil)
 	}

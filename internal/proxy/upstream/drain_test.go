@@ -71,11 +71,14 @@ func TestADrainEndsRequestsWithTheirTimeAndSessionsEvenlyOverTheRestOfTheirs(t *
 	for name, c := range map[string]struct {
 		requests, sessions time.Duration
 		want               []time.Duration // the ends of four sessions
+		forgotten          bool            // the service is not known any more
 	}{
-		"over the rest":      {30 * time.Second, 5 * time.Minute, []time.Duration{97500 * time.Millisecond, 165 * time.Second, 232500 * time.Millisecond, 300 * time.Second}},
-		"a shorter time":     {30 * time.Second, 34 * time.Second, []time.Duration{31 * time.Second, 32 * time.Second, 33 * time.Second, 34 * time.Second}},
-		"with the requests":  {30 * time.Second, 30 * time.Second, []time.Duration{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}},
-		"no time of its own": {30 * time.Second, 0, []time.Duration{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}},
+		"a request alone":    {requests: 30 * time.Second, sessions: 5 * time.Minute},
+		"one, forgotten":     {requests: 30 * time.Second, sessions: 5 * time.Minute, forgotten: true},
+		"over the rest":      {30 * time.Second, 5 * time.Minute, []time.Duration{97500 * time.Millisecond, 165 * time.Second, 232500 * time.Millisecond, 300 * time.Second}, false},
+		"a shorter time":     {30 * time.Second, 34 * time.Second, []time.Duration{31 * time.Second, 32 * time.Second, 33 * time.Second, 34 * time.Second}, false},
+		"with the requests":  {30 * time.Second, 30 * time.Second, []time.Duration{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}, false},
+		"no time of its own": {30 * time.Second, 0, []time.Duration{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,9 +108,14 @@ func TestADrainEndsRequestsWithTheirTimeAndSessionsEvenlyOverTheRestOfTheirs(t *
 				left, err := sessions.Drain(t.Context(), Drain{
 					Requests: c.requests, Sessions: c.sessions,
 					Shutdown: func(context.Context) error { calls++; return nil },
-					InFlight: func() int64 { return int64(pool.Stats().InFlight) },
-					Ended:    func(n int) { ended += n },
-					Logger:   slog.New(slog.DiscardHandler),
+					InFlight: func() int64 {
+						if c.forgotten {
+							return 0
+						}
+						return int64(pool.Stats().InFlight)
+					},
+					Ended:  func(n int) { ended += n },
+					Logger: slog.New(slog.DiscardHandler),
 				})
 				if left != 0 || err != nil || ended != len(c.want) || calls != 2 {
 					t.Errorf("%d are left, %v; %d were ended, Shutdown was called %d times", left, err, ended, calls)

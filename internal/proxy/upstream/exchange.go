@@ -68,7 +68,7 @@ type Exchange struct {
 	// ProxyProtocol sends the address of the client to a TCP service before the session, as a
 	// header of the PROXY protocol, version 2.
 	ProxyProtocol bool
-	// Session describes the tunnel that the exchange may become, for Pool.Tunnels.
+	// Session describes the tunnel that the exchange may become, for Sessions.Tunnels.
 	Session Session
 	// Moved counts the bytes of a tunnel. Default nil: they are not counted.
 	Moved *Moved
@@ -122,7 +122,7 @@ type Result struct {
 	Silent Silent
 	// Broke is the side whose error ended a tunnel.
 	Broke Broke
-	// Stopped reports whether Sessions or Pool.EndTunnel has ended the tunnel.
+	// Stopped reports whether Sessions has ended the tunnel.
 	Stopped bool
 	// BytesOut counts the body bytes written to the client, without framing. BytesIn counts
 	// those that a tunnel carried from the client; the reader of a body can count others.

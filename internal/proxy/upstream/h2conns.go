@@ -394,7 +394,10 @@ func (c *h2Conns) check(elapsed time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetEnded()
-	for _, conn := range slices.Concat(c.conns, c.ending) {
+	for _, conn := range c.conns {
+		conn.Check(elapsed)
+	}
+	for _, conn := range c.ending {
 		conn.Check(elapsed)
 	}
 	return len(c.conns) > 0

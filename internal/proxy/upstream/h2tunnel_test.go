@@ -79,7 +79,7 @@ func TestAWebSocketOverHTTP2EndsAsOverHTTP1(t *testing.T) {
 		}},
 		"the service resets": {serve: func(s *http2.Stream) { s.Reset(http2.Cancel) }, ended: func(r upstream.Result) bool { return r.Broke == upstream.BrokeEndpoint }},
 		"the drain of sessions": {end: func(c *rawConn, p *upstream.Pool, s *upstream.Sessions) {
-			if tunnels := s.Tunnels(upstream.Session{Service: "chat"}); s.Len() != 1 || len(tunnels) != 1 || !tunnels[0].WebSocket {
+			if tunnels := s.Tunnels("chat")[""]; s.Len() != 1 || len(tunnels) != 1 || !tunnels[0].WebSocket {
 				t.Errorf("%d sessions, the tunnels %v", s.Len(), tunnels)
 			}
 			s.End(1)

@@ -53,13 +53,15 @@ func (s *Sessions) all() []*Pool {
 }
 
 // Len counts the sessions, without those that are already ending.
-func (s *Sessions) Len() int { return s.count(func(g *progress) bool { return !g.stopping }) }
+func (s *Sessions) Len() int {
+	return s.count(func(g *progress) bool { return g.session() && !g.stopping })
+}
 
 func (s *Sessions) count(counts func(*progress) bool) (n int) {
 	for _, p := range s.all() {
 		p.mu.Lock()
 		for _, g := range p.watched {
-			if g.session() && counts(g) {
+			if counts(g) {
 				n++
 			}
 		}
@@ -133,14 +135,15 @@ type Tunnel struct {
 	WebSocket bool
 }
 
-// Tunnels lists the open tunnels of a session's service to its worker, without those that
-// are ending. A tunnel outlives the pool of its endpoint: those of closed pools are among them.
-func (s *Sessions) Tunnels(of Session) (out []Tunnel) {
+// Tunnels lists the open tunnels of a service by their workers, without those that are ending. A
+// tunnel outlives the pool of its endpoint: those of closed pools are among them.
+func (s *Sessions) Tunnels(service string) map[string][]Tunnel {
+	out := map[string][]Tunnel{}
 	for _, p := range s.all() {
 		p.mu.Lock()
 		for _, g := range p.watched {
-			if g.tunnel != nil && !g.stopping && g.of.Service == of.Service && g.of.Worker == of.Worker {
-				out = append(out, g.of)
+			if g.tunnel != nil && !g.stopping && g.of.Service == service {
+				out[g.of.Worker] = append(out[g.of.Worker], g.of)
 			}
 		}
 		p.mu.Unlock()
@@ -382,8 +385,8 @@ func (s *Sessions) Drain(ctx context.Context, d Drain) (left int64, err error) {
 	return left, err
 }
 
-// left is what is in flight, and at least the sessions: those of a service that is not known any more
-// are in no other count.
+// left is what is in flight, with what belongs to a service that is not known any more and is in no
+// other count.
 func (s *Sessions) left(d Drain) int64 {
 	return max(d.InFlight(), int64(s.count(func(*progress) bool { return true })))
 }

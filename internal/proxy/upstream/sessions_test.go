@@ -89,11 +89,11 @@ func TestAWebSocketThatIsEndedGetsItsFrameToTheEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			pool.Close() // as that of a worker that drains; it does not end tunnels
-			open := sessions.Tunnels(upstream.Session{})
+			open := sessions.Tunnels("")[""]
 			if len(open) != 1 || !open[0].WebSocket || !sessions.EndTunnel(open[0]) {
 				t.Fatalf("%+v", open)
 			}
-			if len(sessions.Tunnels(upstream.Session{})) != 0 || sessions.EndTunnel(open[0]) {
+			if len(sessions.Tunnels("")[""]) != 0 || sessions.EndTunnel(open[0]) {
 				t.Error("a tunnel is ended twice")
 			}
 			close(ended)
