@@ -44,7 +44,11 @@ func issue(t *testing.T, s *security, section string, members map[string]string)
 	run := func(script string, env ...string) {
 		t.Helper()
 		c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
-		c.Dir, c.Env = dir, append(append(os.Environ(), "PATH="+plain(t)+":"+os.Getenv("PKI_TESTS")+":"+os.Getenv("PATH")), env...)
+		path := plain(t) + ":" + os.Getenv("PATH")
+		if section == "step-ca" {
+			path = os.Getenv("PKI_TESTS") + ":" + path
+		}
+		c.Dir, c.Env = dir, append(append(os.Environ(), "PATH="+path), env...)
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", script, err, out)
 		}

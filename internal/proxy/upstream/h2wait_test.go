@@ -205,7 +205,7 @@ func TestAStreamOfAConnectionThatGoesAwayEndsWithItsHostAndWithTheDrain(t *testi
 						t.Error("an answer without an end was delivered")
 					}
 				case <-time.After(15 * time.Second):
-					t.Fatal("the stream waits for ever")
+					t.Fatal("the stream has not ended after 15 s")
 				}
 				if err := p.Drain(t.Context()); err != nil {
 					t.Error(err)
