@@ -86,38 +86,6 @@ func (b *Balancer[V]) Refresh(now Instant) { b.refresh(now) }
 // an endpoint that left the range since the Refresh before it are missing.
 func (b *Balancer[V]) Sent() uint64 { return b.sentRequests() }
 
-// Pick is the ticket of one request: its endpoint and its start. It is a small value;
-// give it back with [Balancer.Done] exactly once.
-type Pick[V any] struct{ ticket }
-
-// ID returns the endpoint's identity. Like Value it panics on the zero Pick, which no successful
-// call returns.
-func (p Pick[V]) ID() string { return p.entry.ID }
-
-// Value returns what the caller stored with the endpoint in the last Update before the pick.
-func (p Pick[V]) Value() V {
-	v, _ := p.entry.Value.(V) // fails only for the nil of an interface
-	return v
-}
-
-// AddTo excludes the endpoint from the next picks of the same request. The set holds the last
-// eight endpoints.
-func (p Pick[V]) AddTo(excluded *Exclusion) {
-	if p.entry != nil {
-		excluded.add(p.ID())
-	}
-}
-
-// Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
-// in excluded (nil for none). It prefers active endpoints and uses others only if no
-// active one is left. The error wraps [ErrNoEndpoint] and states whether the range is
-// empty, full or entirely excluded. No lock, no allocation, no scan; Pick scans the range
-// only if repeated draws find no usable endpoint.
-func (b *Balancer[V]) Pick(now Instant, excluded *Exclusion) (Pick[V], error) {
-	t, err := b.pick(now, excluded, nil)
-	return Pick[V]{t}, err
-}
-
 // PickSession is Pick for a request that opens a session: a tunnel such as a WebSocket, or
 // a TCP session. It chooses the endpoint with the fewest requests in flight for its weight,
 // by a scan of the range.
@@ -162,25 +130,6 @@ func (b *Balancer[V]) Take(id string, now Instant) (Pick[V], error) {
 	t, err := b.take(id, now)
 	return Pick[V]{t}, err
 }
-
-// Answered reports that the head of the answer has arrived, possibly long before its
-// end. Statistics are updated now: the time since the pick is the latency of a Success,
-// a failure or a shed counts, a load report is recorded, and an endpoint that was tried
-// after an eviction is readmitted. The request stays in flight until Done gets the
-// ticket that Answered returns, which replaces p. Call Answered if a body may take long;
-// without it Done updates the statistics. With Cancelled, or for a ticket that is
-// already answered, nothing happens.
-func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
-	return Pick[V]{b.answered(p.ticket, now, r)}
-}
-
-// Done gives back a ticket. It must be called exactly once for every Pick, PickSession, PickBy
-// and Take without an error.
-//
-// The time since the pick is the latency sample of a Success. After Answered only a
-// failure counts, because a body that breaks off is a failure; every other outcome was
-// recorded when the head arrived.
-func (b *Balancer[V]) Done(p Pick[V], now Instant, r Result) { b.done(p.ticket, now, r) }
 
 // Explain describes how a pick would be made now; its random draws are independent of
 // later picks. Explain has no effects: no request is counted, no half-open endpoint is

@@ -22,6 +22,28 @@ var (
 	errAllExcluded = fmt.Errorf("selection: %w: this request has tried every endpoint of the range; return its last error", ErrNoEndpoint)
 )
 
+// Pick is the ticket of one request: its endpoint and its start. It is a small value;
+// give it back with [Balancer.Done] exactly once.
+type Pick[V any] struct{ ticket }
+
+// ID returns the endpoint's identity. Like Value it panics on the zero Pick, which no successful
+// call returns.
+func (p Pick[V]) ID() string { return p.entry.ID }
+
+// Value returns what the caller stored with the endpoint in the last Update before the pick.
+func (p Pick[V]) Value() V {
+	v, _ := p.entry.Value.(V) // fails only for the nil of an interface
+	return v
+}
+
+// AddTo excludes the endpoint from the next picks of the same request. The set holds the last
+// eight endpoints.
+func (p Pick[V]) AddTo(excluded *Exclusion) {
+	if p.entry != nil {
+		excluded.add(p.ID())
+	}
+}
+
 // ticket is a Pick without the type of its value.
 type ticket struct { // at most four fields, so that it is passed in registers
 	state *state // of entry; repeated so that Done does not read entry
@@ -37,6 +59,16 @@ const (
 	probing             // the one request of a half-open endpoint
 	answered            // Answered has recorded the head of the answer
 )
+
+// Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
+// in excluded (nil for none). It prefers active endpoints and uses others only if no
+// active one is left. The error wraps [ErrNoEndpoint] and states whether the range is
+// empty, full or entirely excluded. No lock, no allocation, no scan; Pick scans the range
+// only if repeated draws find no usable endpoint.
+func (b *Balancer[V]) Pick(now Instant, excluded *Exclusion) (Pick[V], error) {
+	t, err := b.pick(now, excluded, nil)
+	return Pick[V]{t}, err
+}
 
 func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
 	t := b.table.Load()
@@ -158,201 +190,143 @@ func (b *core) begin(best *candidate, now Instant, d *Decision) (p ticket, ok bo
 	return ticket{state: best.state, entry: best.entry, start: now}, true
 }
 
-// drawTries limits the draws that may hit excluded or busy half-open endpoints before
-// pickAround scans the range instead.
-const drawTries = 8
-
-// retryPairs bounds the pairs that are drawn for a retry: if half of the endpoints are
-// behind a black hole, three pairs are all bad in one of 64 picks.
-const retryPairs = 8
-
-// pickAround is pick for the case that some endpoints must be passed over.
-func (b *core) pickAround(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
-	if len(t.entries) == 0 {
-		return ticket{}, errEmptyRange
-	}
-	chosen := &t.near
-	if len(t.spill) > 0 {
-		chosen = t.choose(b.random(d))
-	}
-	if p, ok := b.pickAmong(t, chosen, now, excluded, d); ok {
-		return p, nil
-	}
-	for i := -1; i < len(t.spill); i++ { // nearest first
-		c := &t.near
-		if i >= 0 {
-			c = &t.spill[i]
-		}
-		if c == chosen {
-			continue
-		}
-		if p, ok := b.pickAmong(t, c, now, excluded, d); ok {
-			return p, nil
-		}
-	}
-	return b.pickLast(t, now, excluded, d)
+// Answered reports that the head of the answer has arrived, possibly long before its
+// end. Statistics are updated now: the time since the pick is the latency of a Success,
+// a failure or a shed counts, a load report is recorded, and an endpoint that was tried
+// after an eviction is readmitted. The request stays in flight until Done gets the
+// ticket that Answered returns, which replaces p. Call Answered if a body may take long;
+// without it Done updates the statistics. With Cancelled, or for a ticket that is
+// already answered, nothing happens.
+func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
+	return Pick[V]{b.answered(p.ticket, now, r)}
 }
 
-// pickAmong draws pairs by weight from the candidates that may be picked.
-func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusion, d *Decision) (ticket, bool) {
-	d.among(c)
-	v := b.view(now)
-	winner := b.winner.load()
-	var best *candidate
-	lowest := float32(math.Inf(1))
-	pairs := b.redraws + 1
-	if excluded.count() > 0 {
-		pairs = max(pairs, retryPairs)
+func (b *core) answered(p ticket, now Instant, r Result) ticket {
+	if p.state == nil || p.is == answered || r.Outcome == Cancelled {
+		return p
 	}
-	for range pairs {
-		var first, second *candidate
-		for range drawTries {
-			if len(c.drawn) == 0 {
-				break
-			}
-			one := c.one(uint32(b.random(d) >> 32))
-			if one == first || excluded.contains(one.entry.ID) || one.room(v.tick) != hasRoom {
-				continue
-			}
-			if t.halfOpen && phase(one.state.phase.Load()) != active {
-				if excluded.count() > 0 {
-					continue // a retry is not used to probe an evicted endpoint
-				}
-				// A half-open endpoint is picked without comparison: against
-				// healthy endpoints it would hardly ever win.
-				if one.state.claimProbe(d.real()) {
-					d.probe()
-					p, ok := b.begin(one, now, d)
-					if !ok {
-						one.state.probing.Store(0)
-						continue
-					}
-					p.is = probing
-					return p, true
-				}
-				continue
-			}
-			if score := one.state.score(&v); score < lowest || best == nil {
-				best, lowest = one, score
-			}
-			if first != nil {
-				second = one
-				d.pair(first, second, &v, false)
-				break
-			}
-			first = one
-		}
-		if first != nil && second == nil {
-			d.pair(first, nil, &v, false)
-		}
-		if best == nil || lowest <= winner || winner == 0 {
-			break
-		}
-	}
-	if best == nil {
-		return ticket{}, false
-	}
-	if c == &t.near && excluded.count() == 0 {
-		best, lowest = b.beyond(t, best, bestSoFar{lowest, &v, d})
-	}
-	if d.real() {
-		b.winner.update(winner, lowest, b.random(d))
-	}
-	if d != nil && len(d.Pairs) == 0 {
-		d.only()
-	}
-	return b.begin(best, now, d)
+	p.state.streaming.Add(1)
+	b.learn(p, now, r)
+	p.is = answered
+	return p
 }
 
-// The ranks of pickLast, best first.
+// Done gives back a ticket. It must be called exactly once for every Pick, PickSession, PickBy
+// and Take without an error.
+//
+// The time since the pick is the latency sample of a Success. After Answered only a
+// failure counts, because a body that breaks off is a failure; every other outcome was
+// recorded when the head arrived.
+func (b *Balancer[V]) Done(p Pick[V], now Instant, r Result) { b.done(p.ticket, now, r) }
+
+func (b *core) done(p ticket, now Instant, r Result) {
+	if p.state == nil {
+		return
+	}
+	s := p.state
+	s.done.Add(1)
+	if r.Outcome != Full && s.full.Load() != 0 {
+		s.full.Store(0) // a place is free
+	}
+	if p.is == answered {
+		s.streaming.Add(-1)
+		if !r.Outcome.failed() {
+			return
+		}
+	}
+	b.learn(p, now, r)
+}
+
+// learn updates the statistics of the endpoint.
+func (b *core) learn(p ticket, now Instant, r Result) {
+	s := p.state
+	t := now.tick()
+	switch r.Outcome {
+	case Success:
+		storeTick(&s.silenceTick, t)
+		median, _ := unpackPair(b.medians.Load())
+		s.succeeded(time.Duration(now-p.start), t, b.alpha, median)
+		if r.HasLoad {
+			s.takeReport(r.load(), t, b.alpha)
+		} else {
+			s.answeredWithoutReport(t)
+		}
+		s.count(0, t)
+		s.tier.Load().count(0)
+		if p.is == probing {
+			b.readmitProbed(p.entry, now)
+		}
+	case Failure, NoAnswer:
+		if r.Outcome == NoAnswer {
+			median, _ := unpackPair(b.medians.Load())
+			s.unanswered(t, median)
+		} else {
+			storeTick(&s.silenceTick, t)
+		}
+		s.failed(t)
+		s.count(1, t)
+		s.tier.Load().count(1)
+		if p.is == probing {
+			b.evictProbed(p.entry, now)
+		} else {
+			b.evictIfFailing(p.entry, s.record(t), now)
+		}
+	case Shed, Full:
+		if r.Outcome == Full {
+			s.refused(t)
+		}
+		storeTick(&s.silenceTick, t)
+		if r.HasLoad {
+			s.takeReport(r.load(), t, b.alpha)
+		} else {
+			v := b.view(now)
+			s.shedWithoutReport(&v)
+		}
+	}
+	if p.is == probing {
+		s.probing.Store(0)
+	}
+}
+
+// Outcome is how a request ended, for a [Balancer], a pool of relays and a circuit. The zero
+// value is [Cancelled].
+type Outcome uint8
+
 const (
-	lastRouted     = iota // a candidate
-	lastOther             // active, but not a candidate
-	lastUnweighted        // weight 0
-	lastFull              // at this balancer's limit; other balancers may have left room
-	lastEvicted           // evicted or half-open
-	lastRefused           // has just refused a request because it is full
+	// Cancelled: the caller cancelled the request. No statistic changes except the count
+	// of requests in flight.
+	Cancelled Outcome = iota
+	// Success: the endpoint answered. Its latency counts.
+	Success
+	// Failure: the endpoint did not answer, or its answer shows that it is broken. A
+	// failure never improves a latency: an endpoint that fails fast must not look fast.
+	Failure
+	// Shed: the endpoint refused because it is busy (429, or 503 marked as load). Shed is
+	// a load signal, neither a failure nor a latency sample.
+	Shed
+	// Full: the endpoint refused because it is at its request limit. Full has the effects
+	// of Shed; in addition, an endpoint with a Limit is passed over for a short time.
+	Full
+	// NoAnswer is a Failure in which the endpoint gave no sign of life, such as a timeout of
+	// an attempt. Failures with a sign of life, such as a 500 or a refused connection, end the
+	// silence of an endpoint. A silence of more than twice the latency raises the latency.
+	NoAnswer
 )
 
-// pickLast is the last resort. It chooses among the endpoints that are not excluded: a
-// candidate, in proportion to weight; else another active endpoint; else one of weight
-// 0; else the least full of those that refuse requests by themselves; else an evicted
-// one; each time from the nearest tier. An endpoint that has just refused because it was
-// full comes last, and only for a request without exclusions.
-func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision) (ticket, error) {
-	var chosen candidate
-	var total, fullest float64
-	best, full := math.MaxInt, false
-	for i := range t.entries {
-		e := &t.entries[i]
-		if excluded.contains(e.ID) {
-			continue
-		}
-		one := e.candidate()
-		rank, weight, taken := lastRouted, e.Weight, 0.0
-		switch room := one.room(now.tick()); {
-		case room == noRoom || room == refusedLately && excluded.count() > 0:
-			full = true
-			continue
-		case room == refusedLately:
-			rank, weight, one.limit = lastRefused, 1, ownLimit(e)
-		case phase(e.state.phase.Load()) != active:
-			rank, weight, one.limit = lastEvicted, 1, ownLimit(e)
-		case room == atLimit:
-			rank, weight, one.limit = lastFull, 1, ownLimit(e)
-			taken = float64(e.state.outstanding()) / float64(e.Limit)
-		case e.Weight <= 0:
-			rank, weight = lastUnweighted, 1
-		case !t.routed[i]:
-			rank = lastOther
-		}
-		rank = rank<<8 | int(e.Tier)
-		if rank > best || rank == best && taken > fullest {
-			continue
-		}
-		if rank == best && taken < fullest {
-			total = 0
-		}
-		fullest = taken
-		if rank < best {
-			best, total = rank, 0
-		}
-		// Weighted reservoir sampling with one place: each endpoint replaces the
-		// choice with probability weight / total so far.
-		total += weight
-		if unit(b.random(d))*total < weight {
-			chosen = one
-		}
-	}
-	switch {
-	case chosen.state != nil:
-	case full:
-		return ticket{}, errFull
-	default:
-		return ticket{}, errAllExcluded
-	}
-	d.last(best >> 8)
-	p, ok := b.begin(&chosen, now, d)
-	if !ok {
-		return b.pickLast(t, now, excluded, d) // its last place was just taken; it is not eligible any more
-	}
-	if chosen.state.claimProbe(d.real()) {
-		p.is = probing
-	}
-	return p, nil
+// failed reports whether the outcome is a failure of the endpoint.
+func (o Outcome) failed() bool { return o == Failure || o == NoAnswer }
+
+// Result is how a request ended, with what the endpoint reported at its end.
+type Result struct {
+	Outcome Outcome
+	// Load is the number of requests that the endpoint reported in flight, without the answered
+	// one, valid only if HasLoad. Only Success, Shed and Full use it. Negative numbers count as 0.
+	Load    int
+	HasLoad bool
 }
 
-// claimProbe claims the one place of a half-open endpoint and reports whether it was
-// free. With really false it claims nothing.
-func (s *state) claimProbe(really bool) bool {
-	if phase(s.phase.Load()) != halfOpen {
-		return false
-	}
-	if !really {
-		return s.probing.Load() == 0
-	}
-	return s.probing.CompareAndSwap(0, 1)
-}
+// load returns Load as the statistics keep it.
+func (r Result) load() float32 { return float32(min(max(r.Load, 0), math.MaxInt32)) }
 
 // random returns 64 random bits. Explain does not read the configured source, so it does
 // not change the sequence.

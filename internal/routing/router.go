@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,15 +15,13 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/selection"
 )
-
-// refreshInterval is how often the statistics of each range are refreshed.
-const refreshInterval = 250 * time.Millisecond
 
 // Label values of the router's counters.
 const (
@@ -172,22 +168,6 @@ func countEvictions(cfg selection.Config, reg prometheus.Registerer) selection.C
 	return cfg
 }
 
-// Service finds a service by name, with one atomic load and one map lookup.
-func (r *Router) Service(name string) (*Service, bool) {
-	s, ok := (*r.services.Load())[name]
-	return s, ok
-}
-
-// Services lists the services that have, or recently had, an endpoint, by name.
-func (r *Router) Services() []*Service {
-	m := *r.services.Load()
-	out := make([]*Service, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, m[name])
-	}
-	return out
-}
-
 // Settled reports whether a complete view of the catalogue was routed and each of its
 // connections was tried once. Before that, this relay would answer with errors where
 // another relay can answer well. Settled becomes false when the view is no longer
@@ -253,7 +233,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer endProbes()
 	defer r.turned.Store(0)
 	views := r.cfg.Catalogue.Watch(ctx)
-	refresh, audit := time.NewTicker(refreshInterval), time.NewTicker(r.cfg.AuditInterval)
+	refresh, audit := time.NewTicker(overload.Every), time.NewTicker(r.cfg.AuditInterval)
 	probes := time.NewTicker(r.cfg.ReachTimeout / 10)
 	measure := time.NewTicker(r.cfg.TrafficMemory / measureFactor)
 	defer measure.Stop()
@@ -344,7 +324,7 @@ func (r *Router) Run(ctx context.Context) error {
 }
 
 // stallAfter is how long one turn of the loop of Run may take. Without work the loop turns every
-// refreshInterval, and the routes of the largest fleets take seconds.
+// overload.Every, and the routes of the largest fleets take seconds.
 const stallAfter = 30 * time.Second
 
 // turnAge returns the time since the loop of Run turned last, 0 while Run does not run.

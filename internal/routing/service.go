@@ -2,20 +2,22 @@ package routing
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/overload"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/ratelimit"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/strategy"
-	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -122,6 +124,22 @@ func NewService(name string, cfg selection.Config) (*Service, error) {
 	s.route.Store(&Route{Index: -1})
 	s.choice.Store(&Choice{Spec: strategy.Default(strategy.P2C), Origin: FromDefault})
 	return s, nil
+}
+
+// Service finds a service by name, with one atomic load and one map lookup.
+func (r *Router) Service(name string) (*Service, bool) {
+	s, ok := (*r.services.Load())[name]
+	return s, ok
+}
+
+// Services lists the services that have, or recently had, an endpoint, by name.
+func (r *Router) Services() []*Service {
+	m := *r.services.Load()
+	out := make([]*Service, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, m[name])
+	}
+	return out
 }
 
 // Gone reports whether the service is no longer known. Requests in flight may still hold
@@ -246,160 +264,127 @@ type Target struct {
 	key poolKey
 }
 
-// endpointKey returns the key of the connections to an endpoint.
-func (c *Config) endpointKey(e *advertise.Endpoint) poolKey {
-	protocol := e.Protocol
+// triedSize is how many endpoints a Tried can hold: those of at most eight attempts.
+const triedSize = 8
+
+// Tried holds the endpoints that one request must not be sent to again. The zero value is
+// empty and ready. It is not for concurrent use, and allocates nothing.
+type Tried struct {
+	// Session is true if the request opens a session: then the balancer counts sessions and
+	// does not compare latencies. Strategies pick as for every request.
+	Session bool
+
+	canary canaryGroup // of the request, if its service has a canary
+
+	exclusion selection.Exclusion
+	ids       [triedSize]string // the same for the canary
+	n         int
+	ordering  ordering // of the current pick
+}
+
+// Add records that the endpoint of p was tried.
+func (t *Tried) Add(p selection.Pick[*Target]) {
+	p.AddTo(&t.exclusion)
+	if t.n < len(t.ids) {
+		t.ids[t.n] = p.ID()
+		t.n++
+	}
+}
+
+// ordering is the selection.Chooser of one request: the strategy of its service, which orders the
+// endpoints that the balancer does not exclude.
+type ordering struct {
+	choice   *Choice
+	request  strategy.Request
+	decision *strategy.Decision // gets the last choice; nil if nothing explains it
+}
+
+// Choose implements selection.Chooser.
+func (o *ordering) Choose(x *selection.Exclusion) (id string, err error) {
+	o.request.Balancer = x
+	var e *strategy.Endpoint
+	if o.decision == nil {
+		e, err = o.choice.strategy.Pick(o.request)
+	} else {
+		*o.decision = o.choice.strategy.PickExplained(o.request)
+		e, err = o.decision.Winner, o.decision.Err
+	}
 	switch {
-	case !e.Secured && protocol == advertise.H2:
-		return poolKey{address: e.Address, protocol: protocol, serverName: c.ServiceTLS.name(e.Name)}
-	case !e.Secured:
-		return poolKey{address: e.Address, protocol: protocol}
-	case protocol == advertise.TCP:
-		protocol = advertise.HTTP1 // a sidecar opens a session for an upgrade
-	case protocol == advertise.H2:
-		protocol = advertise.H2C // the sidecar has the TLS with the service
+	case errors.Is(err, strategy.ErrNoMeasurement):
+		return o.unmeasured(x, err)
+	case err != nil:
+		return "", err
 	}
-	return sidecarKey(e.Address, protocol, e.NodeID)
+	return e.ID, nil
 }
 
-// keys returns the keys of the target's connections.
-func (t *Target) keys() []poolKey {
-	if t.Upgrades == nil {
-		return []poolKey{t.key}
+// unmeasured chooses while nothing was measured yet, or nothing of the endpoints that are left: in
+// the order of the preferred nodes, and without such nodes as the balancer does.
+func (o *ordering) unmeasured(x *selection.Exclusion, err error) (string, error) {
+	order := o.choice.preferred.Load()
+	if order == nil || len(*order) == 0 {
+		return "", nil
 	}
-	return []poolKey{t.key, t.key.forUpgrades()}
+	for _, id := range *order {
+		if !x.Excludes(id) {
+			return id, nil
+		}
+	}
+	return "", err
 }
 
-// targets returns the endpoints of this relay's range. Endpoints that could not be reached
-// are left out, unless the strategy may use no other: then an attempt costs nothing, and
-// the first connection ends the outage.
-func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready *readyEndpoints, spec strategy.Spec) []*Target {
-	sharing := r.relaysSharing(route, ready)
-	reachable, unreachable := make([]*Target, 0, len(assignments)), []affinity.Assignment(nil)
-	use := func(a affinity.Assignment, e *advertise.Endpoint) {
-		t, err := r.endpointTarget(e, route.TCP)
-		if err != nil {
-			// One endpoint that cannot be dialled must not prevent the use of the others.
-			r.leaveOut(route, e, err)
-			return
-		}
-		t.Weight, t.Endpoint = a.Weight, e
-		t.Guest = r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
-		slots := r.slotsOf(e)
-		if slots > 0 {
-			t.Limit = (slots-1)/max(sharing[a.Worker], 1) + 1
-		}
-		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= slots // the sidecar does not know the operator's
-		reachable = append(reachable, t)
+// Pick chooses an endpoint for a request that begins now and counts the request as begun;
+// the ticket must be returned to s.Endpoints. Only a strategy by key reads key. An
+// endpoint that was evicted because of its failures is chosen only if the strategy has no
+// other: in this way a deterministic strategy fails over. Likewise an endpoint that
+// has this relay's share of its slots in flight is chosen only if no other has room, and
+// before an evicted one. The error contains the reason that there is none. Pick allocates
+// nothing unless the range has just changed.
+func (s *Service) Pick(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], error) {
+	if s.picks == nil || !sampled(now) {
+		return s.pickOfGroup(key, now, tried)
 	}
-	for _, a := range assignments {
-		switch e := ready.of(a.Worker); {
-		case e == nil: // vanished, with its place kept
-		case e.Unreachable: // a target would keep a connection that is not wanted
-			unreachable = append(unreachable, a)
-		default:
-			use(a, e)
-		}
-	}
-	route.Unreachable, route.OutOfReach = len(unreachable), len(reachable) == 0 && len(unreachable) > 0
-	preferred := func(node string) bool { return slices.Contains(spec.Preferred, node) }
-	chosen := spec.Name == strategy.Manual && !slices.ContainsFunc(reachable, func(t *Target) bool { return preferred(t.Node) })
-	for _, a := range unreachable {
-		if route.OutOfReach || chosen && preferred(a.Worker) {
-			use(a, ready.of(a.Worker))
-		}
-	}
-	return reachable
+	began := time.Now()
+	p, err := s.pickOfGroup(key, now, tried)
+	s.picks.took(len(s.Route().Range), time.Since(began))
+	return p, err
 }
 
-// errOtherKind is the error of an endpoint that differs from most endpoints of its service.
-var errOtherKind = errors.New("it takes TCP sessions and most workers of this service take requests of HTTP, or the other way round: advertise the same kind of protocol on all")
+func (s *Service) pickOfGroup(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], error) {
+	if canary := s.Route().canary; canary != nil {
+		return canary.pick(s, key, now, tried)
+	}
+	return s.pick(key, now, tried)
+}
 
-// relaysSharing returns for each worker the number of relays of the plan that send to it:
-// each may use an equal part of its slots, rounded up. It is nil if no endpoint has slots.
-// Relays that only keep a connection as a reserve are not counted. Nor are observers, whose
-// number changes often: without a plan each may use all slots, and the sidecar refuses more.
-func (r *Router) relaysSharing(route *Route, ready *readyEndpoints) map[string]int {
-	if route.Plan == nil {
-		return nil
-	}
-	if !slices.ContainsFunc(route.Endpoints, func(e *advertise.Endpoint) bool { return r.slotsOf(e) > 0 && ready.has(e) }) {
-		return nil
-	}
-	sharing := make(map[string]int, len(route.Endpoints))
-	var row []affinity.Assignment
-	for i := range route.Plan.Affine() {
-		row, _ = route.Plan.AppendAssignments(row[:0], i) // cannot fail: i is an index of the plan
-		for _, a := range row {
-			if a.Weight > 0 {
-				sharing[a.Worker]++
-			}
+func (s *Service) pick(key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], error) {
+	c := s.choice.Load()
+	if c.strategy == nil {
+		if tried.Session {
+			return s.Endpoints.PickSession(now, &tried.exclusion, nil)
 		}
+		return s.Endpoints.Pick(now, &tried.exclusion)
 	}
-	return sharing
+	tried.ordering = ordering{choice: c, request: strategy.Request{Key: key, Now: now}}
+	return s.Endpoints.PickBy(now, &tried.exclusion, &tried.ordering)
 }
 
-// endpointTarget returns the target for the requests to an endpoint.
-func (r *Router) endpointTarget(e *advertise.Endpoint, tcp bool) (*Target, error) {
-	if (e.Protocol == advertise.TCP) != tcp {
-		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errOtherKind)
+// pickMetrics measure a sample of the picks of all services: two clock reads cost more than a pick.
+type pickMetrics struct{ duration, endpoints prometheus.Histogram }
+
+func newPickMetrics(reg prometheus.Registerer) *pickMetrics {
+	f := metric.With(reg)
+	return &pickMetrics{
+		duration:  f.Histogram("ringway_relay_pick_duration_seconds", "Time to pick an endpoint, by whatever strategy; one of about 1024 picks is measured.", []float64{1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3}),
+		endpoints: f.Histogram("ringway_relay_pick_endpoints", "Endpoints in the range of the service from which those picks chose, evicted ones included.", prometheus.ExponentialBuckets(1, 2, 13)), // to 4096
 	}
-	if r.own.listens(e.Address) {
-		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errOwnListener)
-	}
-	if r.cfg.Identity != nil && !e.Secured && !slices.Contains(r.cfg.AllowClearText, e.Name) {
-		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errUnsecured)
-	}
-	return r.target(e.NodeID, e.Epoch, r.cfg.endpointKey(e))
 }
 
-// maxLogged bounds how many lines are remembered so that they are not repeated.
-const maxLogged = 1024
-
-// leaveOut records in the route an endpoint that this relay cannot use, counts it, and logs it:
-// once for each service and worker, or once in all if this relay itself is the cause.
-func (r *Router) leaveOut(route *Route, e *advertise.Endpoint, err error) {
-	if route.Refused == nil {
-		route.Refused, route.leftOut = map[string]string{}, map[string]int{}
-	}
-	route.Refused[e.NodeID] = err.Error()
-	reason, subject := leftOutProtocol, e.Name+" "+e.NodeID
-	switch {
-	case errors.Is(err, errNoCertificate):
-		reason, subject = leftOutNoCertificate, ""
-	case errors.Is(err, errUnsecured):
-		reason, subject = leftOutUnsecured, e.Name
-	case errors.Is(err, errOwnListener), errors.Is(err, errListener):
-		reason = leftOutOwnListener
-	}
-	r.leftOut.WithLabelValues(reason).Inc()
-	route.leftOut[reason]++
-	line := reason + " " + subject
-	if _, said := r.loggedLeftOut[line]; said || len(r.loggedLeftOut) >= maxLogged {
-		return
-	}
-	r.loggedLeftOut[line] = struct{}{}
-	r.cfg.Logger.Warn("endpoint left out", "service", e.Name, "worker", e.NodeID, "reason", reason, "err", err)
+func (m *pickMetrics) took(endpoints int, d time.Duration) {
+	m.duration.Observe(d.Seconds())
+	m.endpoints.Observe(float64(endpoints))
 }
 
-func (r *Router) target(node string, epoch uint64, key poolKey) (*Target, error) {
-	fail := func(err error) (*Target, error) { return nil, fmt.Errorf("%s (%s): %w", node, key.address, err) }
-	t := &Target{ID: fmt.Sprintf("%s.%d", node, epoch), Node: node, Address: key.address, Secured: key.role == identity.RoleWorker, key: key}
-	if r.cfg.PickOnly {
-		if _, err := r.cfg.dial(key, r.own); err != nil { // the program could not connect either
-			return fail(err)
-		}
-		return t, nil
-	}
-	var err error
-	if t.Pool, err = r.links.pool(key, node); err != nil {
-		return fail(err)
-	}
-	if key.role != "" && key.protocol == advertise.H2C {
-		// Relays and sidecars support both protocols; a service with h2c may support only h2c.
-		if t.Upgrades, err = r.links.pool(key.forUpgrades(), node); err != nil {
-			return fail(err)
-		}
-	}
-	return t, nil
-}
+// sampled reports whether a pick at this instant is measured: one of about 1024. The product mixes
+// the bits, because some clocks tick in microseconds.
+func sampled(now selection.Instant) bool { return uint64(now)*0x9e3779b97f4a7c15>>54 == 0 }

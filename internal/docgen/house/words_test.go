@@ -12,6 +12,7 @@ import (
 const (
 	mostWordsOfGuides    = 40_000
 	mostWordsOfDecisions = 24_000
+	mostFilesOfARequest  = 12
 )
 
 func TestThePagesStayShortEnoughToBeRead(t *testing.T) {
@@ -25,6 +26,22 @@ func TestThePagesStayShortEnoughToBeRead(t *testing.T) {
 	if n := words["decisions"]; n > mostWordsOfDecisions || n < mostWordsOfDecisions/2 {
 		t.Errorf("docs/decisions has %d words, want at most %d", n, mostWordsOfDecisions)
 	}
+}
+
+func TestTheWayOfARequestStaysShortEnoughToBeFollowed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range walks(string(page)) {
+		if files, _, _ := w.count(); w.title == "A request" {
+			if files > mostFilesOfARequest || files < mostFilesOfARequest/2 {
+				t.Errorf("the way of a request has %d files, want at most %d: a reader should find in one file what belongs together", files, mostFilesOfARequest)
+			}
+			return
+		}
+	}
+	t.Error("the architecture page does not tell the way of a request")
 }
 
 func TestWordsThatAProgramWritesDoNotCount(t *testing.T) {

@@ -2,15 +2,99 @@ package ingress
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/circuit"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
+
+// unknown returns the code of the answer to a request for a service that this relay does not
+// know.
+func (h *Handler) unknown() wire.Code {
+	switch {
+	case !h.cfg.Informed():
+		return wire.CodeNotReady
+	case h.cfg.Empty():
+		return wire.CodeNoEndpoint
+	}
+	return wire.CodeUnknownService
+}
+
+// refuseUnknown answers a request for a service that this relay does not know, with the code of
+// unknown.
+func (t *request) refuseUnknown(name string, code wire.Code) {
+	h := t.handler
+	if h.cfg.Hop && name != "" {
+		// The forwarding relay knows the service, so other relays may know it as well.
+		h.cfg.Metrics.unnamed(codeMisdirected)
+		f := failure{Code: codeMisdirected, Service: name}
+		h.traceRefusal(t.r, f)
+		misdirect(t.w)
+		t.record.refused(&f, http.StatusMisdirectedRequest, 0)
+		return
+	}
+	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q: compare its name with those of `relay services`", name), Code: code, Service: name}
+	switch {
+	case name == "":
+		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
+	case code == wire.CodeNotReady:
+		f.Text, f.retryAfter = "this relay does not know yet which services there are", retryAfter
+	case code == wire.CodeNoEndpoint:
+		f.Text, f.retryAfter = "this relay knows no service yet, because no worker offers one: start one, or see `relay check`", retryAfter
+	}
+	h.cfg.Metrics.unnamed(f.Code)
+	t.answerRefusal(f)
+}
+
+// exceeds answers a request that exceeds a limit of the service.
+func (t *request) exceeds(service *routing.Service, code wire.Code, text string) {
+	f := failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter}
+	if code == wire.CodeOverloaded && t.handler.blameRelay(&f) {
+		f.Code = wire.CodeNotReady
+	}
+	metrics := t.handler.cfg.Metrics.forService(service)
+	metrics.rejected(f.Code)
+	metrics.refused.Add(1)
+	if t.handler.cfg.Hop {
+		metrics.forwardedEnded(true)
+	}
+	t.answerRefusal(f)
+}
+
+// blameRelay makes f name this relay, in place of the service, while this relay reaches too
+// few members. It reports whether that is so.
+func (h *Handler) blameRelay(f *failure) bool {
+	reason := h.cfg.Unreached()
+	if reason == "" {
+		return false
+	}
+	f.detail = f.details() + "; this relay " + reason
+	f.Text = "this relay reaches too few of the members that it should, and is not ready: ask another relay"
+	return true
+}
+
+func (t *request) answerRefusal(f failure) {
+	t.handler.traceRefusal(t.r, f)
+	t.writeFailure(f)
+}
+
+// refuse answers a request that the circuit did not allow.
+func (t *request) refuse(err error) {
+	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, retryAfter: retryAfter}
+	var open *circuit.NotHealthyError
+	if errors.As(err, &open) {
+		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
+		f.retryAfter = max(f.retryAfter, open.RetryAfter)
+	}
+	t.answer(f, time.Since(t.handler.cfg.Epoch))
+}
 
 // answerNoEndpoint answers a request that no endpoint can take, or for which all attempts
 // failed.

@@ -66,6 +66,6 @@
 // Rules: Handler is safe for concurrent use and keeps no state of a request. It reads the
 // clock when a request begins and when its answer begins, and not again if the answer fits
 // one read; a session cookie costs one or two more clock reads, a record one when the
-// request ends and one when a request is forwarded. Package routing picks,
-// package upstream carries; neither imports the other.
+// request ends and one when a request is forwarded. Package routing picks, package
+// upstream carries.
 package ingress

@@ -1,11 +1,11 @@
 package ingress
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -222,74 +222,62 @@ func (t *request) begin(name string) {
 	t.run()
 }
 
-// unknown returns the code of the answer to a request for a service that this relay does not
-// know.
-func (h *Handler) unknown() wire.Code {
-	switch {
-	case !h.cfg.Informed():
-		return wire.CodeNotReady
-	case h.cfg.Empty():
-		return wire.CodeNoEndpoint
-	}
-	return wire.CodeUnknownService
+// WholeHost is the domain with which a host without a dot names the service.
+const WholeHost = "."
+
+// namer finds the service of a request: header, then host label, then routes.
+type namer struct {
+	suffix string      // "." + domain; empty if host names are not used
+	whole  bool        // a host without a dot names the service, as in the targets of gRPC clients
+	routes *routeTable // nil without routes
 }
 
-// refuseUnknown answers a request for a service that this relay does not know, with the code of
-// unknown.
-func (t *request) refuseUnknown(name string, code wire.Code) {
-	h := t.handler
-	if h.cfg.Hop && name != "" {
-		// The forwarding relay knows the service, so other relays may know it as well.
-		h.cfg.Metrics.unnamed(codeMisdirected)
-		f := failure{Code: codeMisdirected, Service: name}
-		h.traceRefusal(t.r, f)
-		misdirect(t.w)
-		t.record.refused(&f, http.StatusMisdirectedRequest, 0)
-		return
+func newNamer(domain string, routes []Route) namer {
+	n := namer{routes: newRouteTable(routes)}
+	switch domain {
+	case "":
+	case WholeHost:
+		n.whole = true
+	default:
+		name, err := plainHost(domain)
+		if err != nil { // CheckDomain has reported it
+			name = hostName(domain)
+		}
+		n.suffix = "." + name
 	}
-	f := failure{Text: fmt.Sprintf("no worker offers or recently offered the service %.80q: compare its name with those of `relay services`", name), Code: code, Service: name}
-	switch {
-	case name == "":
-		f = failure{Text: "the request names no service: set the " + wire.ServiceHeader + " header, or use a host or path that the relay has a route for", Code: wire.CodeBadRequest}
-	case code == wire.CodeNotReady:
-		f.Text, f.retryAfter = "this relay does not know yet which services there are", retryAfter
-	case code == wire.CodeNoEndpoint:
-		f.Text, f.retryAfter = "this relay knows no service yet, because no worker offers one: start one, or see `relay check`", retryAfter
-	}
-	h.cfg.Metrics.unnamed(f.Code)
-	t.answerRefusal(f)
+	return n
 }
 
-// exceeds answers a request that exceeds a limit of the service.
-func (t *request) exceeds(service *routing.Service, code wire.Code, text string) {
-	f := failure{Text: text, Code: code, Service: service.Name, retryAfter: retryAfter}
-	if code == wire.CodeOverloaded && t.handler.blameRelay(&f) {
-		f.Code = wire.CodeNotReady
+// service returns the name of the service of a request, empty if it names none.
+func (n namer) service(r *http.Request) string {
+	if name := r.Header.Get(wire.ServiceHeader); name != "" {
+		return name
 	}
-	metrics := t.handler.cfg.Metrics.forService(service)
-	metrics.rejected(f.Code)
-	metrics.refused.Add(1)
-	if t.handler.cfg.Hop {
-		metrics.forwardedEnded(true)
+	if n.suffix == "" && !n.whole && n.routes == nil {
+		return ""
 	}
-	t.answerRefusal(f)
+	host := hostName(r.Host)
+	if name := n.ofHost(host); name != "" || n.routes == nil {
+		return name
+	}
+	if rule := n.routes.find(host, r); rule != nil {
+		return rule.service
+	}
+	return ""
 }
 
-// blameRelay makes f name this relay, in place of the service, while this relay reaches too
-// few members. It reports whether that is so.
-func (h *Handler) blameRelay(f *failure) bool {
-	reason := h.cfg.Unreached()
-	if reason == "" {
-		return false
+// ofHost returns the service that a host below the domain names.
+func (n namer) ofHost(host string) string {
+	if n.whole && host != "" && !strings.ContainsAny(host, ".:") {
+		return host
 	}
-	f.detail = f.details() + "; this relay " + reason
-	f.Text = "this relay reaches too few of the members that it should, and is not ready: ask another relay"
-	return true
-}
-
-func (t *request) answerRefusal(f failure) {
-	t.handler.traceRefusal(t.r, f)
-	t.writeFailure(f)
+	if n.suffix != "" {
+		if label, ok := strings.CutSuffix(host, n.suffix); ok && label != "" {
+			first, _, _ := strings.Cut(label, ".")
+			return first
+		}
+	}
+	return ""
 }
 
 // smallBody is the size in bytes up to which a client is assumed to send a body
@@ -312,15 +300,4 @@ func (h *Handler) exposes(r *http.Request) bool {
 		return r.Header[wire.ExposeHeader] != nil
 	}
 	return h.cfg.ExposeRouteHeaders
-}
-
-// refuse answers a request that the circuit did not allow.
-func (t *request) refuse(err error) {
-	f := failure{Text: err.Error(), Code: wire.CodeCircuitOpen, Service: t.service.Name, retryAfter: retryAfter}
-	var open *circuit.NotHealthyError
-	if errors.As(err, &open) {
-		f.Text = fmt.Sprintf("too many requests of caller %.128q to this service failed lately: it is not asked again before the time in Retry-After", open.Caller)
-		f.retryAfter = max(f.retryAfter, open.RetryAfter)
-	}
-	t.answer(f, time.Since(t.handler.cfg.Epoch))
 }

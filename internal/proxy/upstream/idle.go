@@ -14,33 +14,6 @@ const watchPeriod = 20 * time.Millisecond
 // expiredDeadline is a deadline in the past: it ends reads and writes immediately.
 var expiredDeadline = time.Unix(1, 0)
 
-// takeIdle returns the most recently used connection that does not rest, marked busy with
-// ctx, or nil. It checks each connection first, unless the exchange does: what the endpoint
-// sent after its last answer must not be read as the answer to this request. The connection is
-// already busy during the check, so the system call needs no lock. Because the newest is used
-// first, those that the traffic does not need grow old and are closed.
-func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
-	for {
-		p.mu.Lock()
-		p.serve() // a rest may be over: waiting requests are served first
-		n := len(p.idle) - 1
-		if n < 0 {
-			p.mu.Unlock()
-			return nil
-		}
-		c := p.idle[n]
-		p.idle[n] = nil
-		p.idle = p.idle[:n]
-		p.engage(c, ctx, g)
-		p.reused++
-		p.mu.Unlock()
-		if g.asks && c.bare() || !p.stale(c) {
-			return c
-		}
-		p.forget(c)
-	}
-}
-
 // stale reports whether an idle connection is closed or holds bytes that belong to no request,
 // which the pool remembers.
 func (p *Pool) stale(c *conn) bool {

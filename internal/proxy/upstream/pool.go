@@ -172,6 +172,57 @@ func (p *Pool) Warm(ctx context.Context) error {
 	return nil
 }
 
+// connect returns a connection that is busy with the request: the most recently used idle
+// one, or else the first that becomes free or is opened. Waiting requests are served in
+// order of arrival. With fresh, only a new connection is accepted.
+func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fresh bool) (c *conn, reused bool, _ *Fault) {
+	if !fresh {
+		if c := p.takeIdle(ctx, g); c != nil {
+			return c, true, nil
+		}
+	}
+	began := time.Now()
+	defer func() { g.waited += time.Since(began) }()
+	w := &waiter{ctx: ctx, progress: g, deadline: deadline, fresh: fresh}
+	for again := false; ; again = true {
+		p.join(w, again)
+		if err := p.await(w); err != nil {
+			return nil, false, err
+		}
+		if !w.reused || !p.stale(w.c) {
+			return w.c, w.reused, nil
+		}
+		p.forget(w.c)
+	}
+}
+
+// takeIdle returns the most recently used connection that does not rest, marked busy with
+// ctx, or nil. It checks each connection first, unless the exchange does: what the endpoint
+// sent after its last answer must not be read as the answer to this request. The connection is
+// already busy during the check, so the system call needs no lock. Because the newest is used
+// first, those that the traffic does not need grow old and are closed.
+func (p *Pool) takeIdle(ctx context.Context, g *progress) *conn {
+	for {
+		p.mu.Lock()
+		p.serve() // a rest may be over: waiting requests are served first
+		n := len(p.idle) - 1
+		if n < 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		c := p.idle[n]
+		p.idle[n] = nil
+		p.idle = p.idle[:n]
+		p.engage(c, ctx, g)
+		p.reused++
+		p.mu.Unlock()
+		if g.asks && c.bare() || !p.stale(c) {
+			return c
+		}
+		p.forget(c)
+	}
+}
+
 // Probe opens a connection and closes it. It checks whether the endpoint can be reached
 // now, independent of the open connections.
 func (p *Pool) Probe(ctx context.Context) error {

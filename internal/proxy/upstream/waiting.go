@@ -91,30 +91,6 @@ type waiter struct {
 	err    *Fault
 }
 
-// connect returns a connection that is busy with the request: the most recently used idle
-// one, or else the first that becomes free or is opened. Waiting requests are served in
-// order of arrival. With fresh, only a new connection is accepted.
-func (p *Pool) connect(ctx context.Context, g *progress, deadline time.Time, fresh bool) (c *conn, reused bool, _ *Fault) {
-	if !fresh {
-		if c := p.takeIdle(ctx, g); c != nil {
-			return c, true, nil
-		}
-	}
-	began := time.Now()
-	defer func() { g.waited += time.Since(began) }()
-	w := &waiter{ctx: ctx, progress: g, deadline: deadline, fresh: fresh}
-	for again := false; ; again = true {
-		p.join(w, again)
-		if err := p.await(w); err != nil {
-			return nil, false, err
-		}
-		if !w.reused || !p.stale(w.c) {
-			return w.c, w.reused, nil
-		}
-		p.forget(w.c)
-	}
-}
-
 // join adds w to the queue: at the front if w was already served, with a connection that
 // turned out to be closed.
 func (p *Pool) join(w *waiter, again bool) {
