@@ -53,6 +53,7 @@ type Catalogue struct {
 
 	// Owned by Run's goroutine.
 	store      *store
+	kept       func(author string, epoch, sequence uint64) // of a recordSource; otherwise nil
 	unverified *unverified
 	updates    updates
 	builder    *viewBuilder
@@ -100,7 +101,8 @@ func New(cfg Config) (*Catalogue, error) {
 	cfg.Gossip.HandleGossip(gossipTopic, c.receiveGossip)
 	cfg.Gossip.HandleStream(streamProtocol, c.serve)
 	if source, ok := cfg.Gossip.(recordSource); ok {
-		source.HandleRecords(c.takeAttached)
+		c.kept = source.HandleRecords(c.takeAttached)
+		c.store.dropped = func(i instance) { c.kept(i.id, i.epoch, 0) }
 	}
 	return c, nil
 }

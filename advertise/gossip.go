@@ -44,9 +44,11 @@ type recordPublisher interface{ PublishRecord(raw []byte) }
 
 // recordSource is a Gossip that brings the records of attached workers: their relays send them to
 // each other together with the certificates, so that members that do not know these workers get
-// none. The handler checks a record, merges it, and returns what it is of.
+// none. The handler checks a record, merges it, and returns what it is of. What HandleRecords returns is
+// called with each record that the catalogue has afterwards, and with sequence 0 when it has dropped the
+// record of that life.
 type recordSource interface {
-	HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error))
+	HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error)) (kept func(author string, epoch, sequence uint64))
 }
 
 // takeAttached merges the record of an attached worker.
@@ -61,7 +63,13 @@ func (c *Catalogue) takeAttached(ctx context.Context, raw []byte) (author string
 		return "", 0, 0, refuse(string(wrongRole), "record of %q: a worker states no plan", x.entry.record.NodeID)
 	}
 	author, epoch, sequence = x.entry.record.NodeID, x.entry.record.Epoch, x.entry.stamp.sequence
-	if askErr := c.onLoop(ctx, func() { _, _, err = c.merge(x) }); askErr != nil {
+	askErr := c.onLoop(ctx, func() {
+		_, _, err = c.merge(x)
+		if e := c.store.entries[x.entry.instance()]; e != nil {
+			c.kept(author, epoch, e.stamp.sequence)
+		}
+	})
+	if askErr != nil {
 		err = askErr
 	}
 	return author, epoch, sequence, err

@@ -93,6 +93,9 @@ type store struct {
 	floors  *list.List // of floor, oldest first
 	floorAt map[instance]*list.Element
 
+	// dropped is called with the instance of each record that is dropped.
+	dropped func(instance)
+
 	self    instance
 	written stamp // the newest record this node wrote itself
 }
@@ -125,7 +128,7 @@ func newStore(cfg storeConfig) *store {
 	return &store{
 		cfg: cfg, entries: map[instance]*entry{}, members: membership.NewSnapshot(0, "", nil),
 		orphans: list.New(), orphanAt: map[instance]*list.Element{},
-		floors: list.New(), floorAt: map[instance]*list.Element{},
+		floors: list.New(), floorAt: map[instance]*list.Element{}, dropped: func(instance) {},
 	}
 }
 
@@ -374,6 +377,7 @@ func (s *store) dropRecord(o orphan, now time.Time) {
 	e := s.entries[o.instance]
 	s.dropOrphan(o.instance)
 	delete(s.entries, o.instance)
+	s.dropped(o.instance)
 	if !o.seen {
 		return
 	}

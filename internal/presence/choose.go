@@ -166,17 +166,23 @@ func (f *Fleet) believes(w listed) bool {
 // the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each life
 // from one relay at a time, which another one replaces if it does not answer. mu is held.
 //
+// A worker that renews its certificate is listed with the new one by all its relays at once. Until that
+// one is here, the former choice stays.
+//
 // A listing is what its relay says. The worker has signed the id and the epoch of its record, so a
 // listing counts only for a life whose record is here. Host and drain are not signed.
 func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (settled choice, ok, proven bool) {
 	of := f.buffer[:0]
 	proven = true
+	old, was := f.best[id]
+	lives := false // the life that was chosen is listed, perhaps with another certificate
 	consider := func(w listed, relay string) {
 		if w.id == "" {
 			return
 		}
+		lives = lives || was && w.instance == old.instance
 		believed := f.believes(w)
-		if relay != f.cfg.ID && (!believed || f.records[w.instance] < w.sequence) {
+		if f.records[w.instance] < w.sequence || relay != f.cfg.ID && !believed {
 			proven = false
 			if now.Sub(f.asked[w.instance]) >= askAgain {
 				f.asked[w.instance] = now
@@ -201,6 +207,9 @@ func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (se
 		consider(l.workers[id], relay)
 	}
 	f.buffer = of
+	if !ok && lives && f.believes(old.listed) {
+		return old, true, false
+	}
 	draining := 0
 	for _, c := range of {
 		if c.draining {

@@ -149,11 +149,16 @@ func TestWhatIsChosenAgainIsWhatAllListsSay(t *testing.T) {
 			"record": func(*rapid.T) {
 				one := listing()
 				f.take = func(context.Context, []byte) (string, uint64, uint64, error) {
+					f.kept(one.id, one.epoch, one.sequence)
 					return one.id, one.epoch, one.sequence, nil
 				}
 				if _, err := f.takeRecord(context.Background(), one.instance, nil); err != nil {
 					t.Fatal(err)
 				}
+			},
+			"record dropped": func(t *rapid.T) {
+				one := listing()
+				f.kept(one.id, one.epoch, 0)
 			},
 			"silence of a relay": func(t *rapid.T) {
 				relay := relays.Draw(t, "relay")
@@ -218,7 +223,7 @@ func BenchmarkChange(b *testing.B) {
 		}
 	}
 	snapshot := membership.NewSnapshot(1, "r00", base)
-	if n := f.merge(snapshot); n != 20_040 {
+	if n := f.merge(b.Context(), snapshot); n != 20_040 {
 		b.Fatalf("%d members", n)
 	}
 	b.ReportAllocs()
@@ -228,6 +233,6 @@ func BenchmarkChange(b *testing.B) {
 		if err := f.apply(l, change{sequence: l.sequence + 1, listed: []listed{w}}); err != nil {
 			b.Fatal(err)
 		}
-		f.merge(snapshot)
+		f.merge(b.Context(), snapshot)
 	}
 }

@@ -84,9 +84,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := metric.With(reg)
 	m := &metrics{
 		workers: f.GaugeVec("ringway_presence_workers", "Attached workers: listed by this relay (own), seen in all lists (seen), and of these left out for now, because their certificate or record is not here yet (unproven).", "state"),
-		failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
+		failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), places (none was left for one to another member), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
 	}
-	metric.StartAtZero(m.failed, problemStream, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
+	metric.StartAtZero(m.failed, problemStream, problemPlaces, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
 	for _, state := range []string{"own", "seen", "unproven"} {
 		m.workers.WithLabelValues(state)
 	}
@@ -108,6 +108,7 @@ func New(node *membership.Node, logger *slog.Logger, reg prometheus.Registerer) 
 // Reasons of ringway_presence_problems_total.
 const (
 	problemStream      = "stream"
+	problemPlaces      = "places"
 	problemMalformed   = "malformed"
 	problemGap         = "gap"
 	problemHash        = "hash"
@@ -115,9 +116,28 @@ const (
 	problemRecord      = "record"
 )
 
-// HandleRecords registers what takes the records of attached workers.
-func (f *Fleet) HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error)) {
+// HandleRecords registers what takes the records of attached workers. It returns what is called with
+// each record that the catalogue has, and with sequence 0 when it has dropped one.
+func (f *Fleet) HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error)) (kept func(author string, epoch, sequence uint64)) {
 	f.take = take
+	return f.kept
+}
+
+// kept records what the catalogue has of a life of a worker: what it has dropped is wanted again once
+// the worker is listed, as what was never here.
+func (f *Fleet) kept(author string, epoch, sequence uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := instance{author, epoch}
+	if before, had := f.records[of]; sequence == 0 && !had || sequence > 0 && sequence <= before {
+		return
+	}
+	if f.changed(author); sequence > 0 {
+		f.records[of] = sequence
+		return
+	}
+	delete(f.records, of)
+	f.notify()
 }
 
 // Snapshot returns the newest snapshot, nil before the node has started.
@@ -216,7 +236,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		}
 		if pending && base != nil && pacer.May() {
 			pending = false
-			n := f.merge(base)
+			n := f.merge(ctx, base)
 			pacer.Begin(interval(n))
 		}
 	}
@@ -234,22 +254,24 @@ func (f *Fleet) notify() {
 
 // merge publishes a snapshot if it differs from the last one, and asks for what is missing. It
 // returns the number of members.
-func (f *Fleet) merge(base *membership.Snapshot) int {
+func (f *Fleet) merge(ctx context.Context, base *membership.Snapshot) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	wants := f.choose(now)
 	members := f.join(base.Members())
-	f.sweep(now)
 	f.metrics.workers.WithLabelValues("own").Set(float64(len(f.own.workers)))
 	f.metrics.workers.WithLabelValues("seen").Set(float64(len(f.best) + f.missing))
 	f.metrics.workers.WithLabelValues("unproven").Set(float64(f.missing))
 	for relay, wanted := range wants {
 		if l := f.lists[relay]; l != nil {
 			l.want(wanted)
+		} else { // the own list: the catalogue has dropped what a session brought
+			f.proveOwn(ctx, wanted)
 		}
 	}
 	f.publish(base, members, now)
+	f.sweep(now)
 	return len(members)
 }
 
@@ -334,8 +356,8 @@ func (f *Fleet) sweep(now time.Time) {
 	if len(f.asked) > 0 {
 		maps.DeleteFunc(f.asked, func(i instance, at time.Time) bool { return now.Sub(at) >= askAgain })
 	}
-	if len(f.left) > departuresKept {
-		clear(f.left)
+	if len(f.left) > departuresKept { // those that are gone have been logged
+		maps.DeleteFunc(f.left, func(i instance, _ struct{}) bool { return !current(i) })
 	}
 	if n := len(f.certificates); n > 2*len(f.best)+spare || n/2 > f.cfg.MaxMembers { // far below what learn takes
 		used := make(map[keyID]struct{}, len(f.best))
@@ -385,9 +407,5 @@ func (f *Fleet) takeRecord(ctx context.Context, of instance, raw []byte) (sequen
 	if author != of.id || epoch != of.epoch {
 		return 0, fmt.Errorf("the record is of %s, epoch %d", author, epoch)
 	}
-	f.mu.Lock()
-	f.records[of] = max(f.records[of], sequence)
-	f.changed(of.id)
-	f.mu.Unlock()
 	return sequence, nil
 }

@@ -2,6 +2,7 @@ package presence
 
 import (
 	"container/heap"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -210,7 +211,7 @@ func (s *simulation) plan(v *view) {
 	v.planned = true
 	s.after(max(v.free.Sub(s.now), 0), func() {
 		v.planned = false
-		n := v.merge(v.base)
+		n := v.merge(context.Background(), v.base)
 		v.merges++
 		v.free = s.now.Add(interval(n))
 		for _, l := range v.lists {

@@ -15,8 +15,13 @@ import (
 const (
 	// settleTime is how long a relay that starts waits for the list of another one.
 	settleTime = 3 * time.Second
-	// listLife is how long a list counts without a stream from its relay, which still lives.
-	listLife = 15 * time.Second
+	// listLife is how long a list counts without a stream from its relay, which still lives, while other
+	// relays are heard; and aloneLife, while none is: then this relay may be the one that is cut off, and
+	// gossip takes up to a minute to find that out.
+	listLife, aloneLife = 15 * time.Second, 3 * time.Minute
+	// heardLately is longer than the beats of a relay that is heard are apart, and shorter than the time
+	// that all have been silent when the first list of a relay that is cut off reaches listLife.
+	heardLately = (session.BeatInterval + session.Silence) / 2
 	// firstPause and longestPause are between two attempts to open a stream.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 	// olderPause is after a relay that does not know this protocol, perhaps of an earlier release.
@@ -99,7 +104,7 @@ func (f *Fleet) keepReading(ctx context.Context, id string, l *foreign) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		f.expire(l)
+		f.expire(l, f.Node.Snapshot())
 	}
 }
 
@@ -112,15 +117,19 @@ func (f *Fleet) settle(l *foreign) {
 }
 
 // expire empties a list that has not been confirmed for too long.
-func (f *Fleet) expire(l *foreign) {
+func (f *Fleet) expire(l *foreign, s *membership.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(l.workers) > 0 && time.Since(l.heard) > listLife {
-		if s := f.Node.Snapshot(); s != nil && !s.Degraded() {
-			f.changedAll(&l.list)
-			l.list = *newList()
-			f.notify()
+	life := aloneLife
+	for _, other := range f.lists {
+		if time.Since(other.heard) < heardLately {
+			life = listLife
 		}
+	}
+	if len(l.workers) > 0 && time.Since(l.heard) > life && s != nil && !s.Degraded() {
+		f.changedAll(&l.list)
+		l.list = *newList()
+		f.notify()
 	}
 }
 
@@ -273,29 +282,74 @@ func (f *Fleet) prove(ctx context.Context, relay string, p proof) {
 	f.notify()
 }
 
+// proveOwn passes proofs of the own list to the catalogue once more. mu is held.
+func (f *Fleet) proveOwn(ctx context.Context, wanted []instance) {
+	var proofs []proof
+	for _, i := range wanted {
+		if p := f.proofs[i.id]; p.epoch == i.epoch {
+			proofs = append(proofs, p)
+		}
+	}
+	f.running.Go(func() {
+		for _, p := range proofs {
+			f.prove(ctx, f.cfg.ID, p)
+		}
+	})
+}
+
 // feed is a stream on which this relay sends its list.
 type feed struct {
+	peer  string
+	began time.Time
+	end   context.CancelFunc
 	fresh chan struct{} // capacity 1: the list has changed
 	wants chan []instance
 }
 
-// maxFeeds bounds the streams: one for each relay, gate and observer, and those whose end is not seen.
-const maxFeeds = 4096
+// maxFeeds bounds the streams, and maxFeedsOfPeer those of one member: the second replaces one whose end
+// is not seen yet. Else one certificate could take all places, and the memory of as many lists.
+const (
+	maxFeeds       = 4096
+	maxFeedsOfPeer = 2
+)
+
+// enter takes a place for a stream. The oldest of its peer ends for it.
+func (f *Fleet) enter(one *feed) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var oldest *feed
+	same := 0
+	for other := range f.feeds {
+		if other.peer == one.peer {
+			if same++; oldest == nil || other.began.Before(oldest.began) {
+				oldest = other
+			}
+		}
+	}
+	switch {
+	case same >= maxFeedsOfPeer:
+		oldest.end()
+		delete(f.feeds, oldest)
+	case len(f.feeds) >= maxFeeds:
+		return errors.New("4096 members read the list of this relay, as many as it has places for")
+	}
+	f.feeds[one] = struct{}{}
+	return nil
+}
 
 // serve sends the list of this relay to another one.
 func (f *Fleet) serve(ctx context.Context, peer membership.Peer, conn net.Conn) {
 	if !peer.Role.Relays() && peer.Role != identity.RoleObserver {
 		return // gossiping workers know no attached ones
 	}
-	one := &feed{fresh: make(chan struct{}, 1), wants: make(chan []instance, 16)}
-	f.mu.Lock()
-	if len(f.feeds) >= maxFeeds {
-		f.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	one := &feed{peer: peer.ID, began: time.Now(), end: cancel, fresh: make(chan struct{}, 1), wants: make(chan []instance, 16)}
+	if err := f.enter(one); err != nil {
+		cancel()
+		f.metrics.failed.WithLabelValues(problemPlaces).Inc()
+		f.logger.Debug("the list of attached workers is refused", "member", peer.ID, "err", err)
 		return
 	}
-	f.feeds[one] = struct{}{}
-	f.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
 		f.mu.Lock()
@@ -350,7 +404,6 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 		return err == nil
 	}
 	for {
-		var out []byte
 		f.mu.Lock()
 		frames, kind := []change(nil), kindChange
 		if began {
@@ -362,10 +415,9 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 		sent = f.own.sequence
 		f.mu.Unlock()
 		for _, c := range frames {
-			out = session.AppendFrame(out, kind, c.encode())
-		}
-		if !write(out) {
-			return
+			if !write(session.AppendFrame(nil, kind, c.encode())) {
+				return
+			}
 		}
 		select {
 		case <-ctx.Done():

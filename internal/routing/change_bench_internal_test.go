@@ -31,8 +31,9 @@ func (g *quietGossip) Watch(context.Context) <-chan *membership.Snapshot {
 	return out
 }
 
-func (g *quietGossip) HandleRecords(take func(context.Context, []byte) (string, uint64, uint64, error)) {
+func (g *quietGossip) HandleRecords(take func(context.Context, []byte) (string, uint64, uint64, error)) func(string, uint64, uint64) {
 	g.take = take
+	return func(string, uint64, uint64) {}
 }
 
 func (*quietGossip) HandleGossip(byte, func([]byte))                                       {}
