@@ -18,7 +18,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
 
-// ClientConfig describes the connections of clients and, except IdleTimeout, of the relays that
+// ClientConfig describes the connections of clients, and HeadTimeout also those of the relays that
 // forward to this one. All fields are required; see defaultClients.
 type ClientConfig struct {
 	// HeadTimeout is how long a client may take to send a request's head.
@@ -39,12 +39,15 @@ var defaultClients = ClientConfig{
 // serveClients makes the server of HTTP/1.1 and HTTP/2. hooks has the handler and what else
 // differs between the listeners.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Config) {
-	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), &cfg.Clients
+	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), cfg.Clients
+	if hooks.Shared { // the relay that forwards has limited its clients, in units that HTTP/2 counts differently
+		limits.MaxHead, limits.MaxStreams = http.DefaultMaxHeaderBytes, downstream.DefaultMaxStreams
+	}
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
 		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, HeadTimeout: limits.HeadTimeout, IdleTimeout: hooks.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
-		MaxStreams: limits.MaxStreams,
-		Malformed:  dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
+		MaxStreams: limits.MaxStreams, Shared: hooks.Shared,
+		Malformed: dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,
 	})
 }

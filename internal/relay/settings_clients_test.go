@@ -3,26 +3,30 @@ package relay
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/http2"
 	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 func TestConnectionsOfClientsAreBoundedByTheSettings(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	usual := f.relay(func(*Settings) {})
-	strict := f.relay(func(s *Settings) {
-		s.Clients.HeadTimeout, s.Clients.IdleTimeout, s.Clients.MaxHead = 200*time.Millisecond, 300*time.Millisecond, 4<<10
-	})
+	// Each has one limit: a request that this machine carries slowly exceeds no other one.
+	impatient := f.relay(func(s *Settings) { s.Clients.HeadTimeout = 200 * time.Millisecond })
+	restless := f.relay(func(s *Settings) { s.Clients.IdleTimeout = 300 * time.Millisecond })
+	narrow := f.relay(func(s *Settings) { s.Clients.MaxHead = 4 << 10 })
 	f.echo("w1")
 	for _, r := range f.relays {
 		r.settled(t, "echo", 1)
@@ -48,13 +52,14 @@ func TestConnectionsOfClientsAreBoundedByTheSettings(t *testing.T) {
 		return !errors.As(err, &late) || !late.Timeout()
 	}
 	for name, c := range map[string]struct {
+		strict  *runningRelay
 		first   string
 		answers bool
 	}{
-		"--client-head-timeout": {request, false},
-		"--client-idle-timeout": {request + "\r\n", true},
+		"--client-head-timeout": {impatient, request, false},
+		"--client-idle-timeout": {restless, request + "\r\n", true},
 	} {
-		for _, r := range []*runningRelay{strict, usual} {
+		for _, r := range []*runningRelay{c.strict, usual} {
 			conn, in := open(r, c.first)
 			if c.answers {
 				resp, err := http.ReadResponse(in, nil)
@@ -64,20 +69,65 @@ func TestConnectionsOfClientsAreBoundedByTheSettings(t *testing.T) {
 				_, _ = io.Copy(io.Discard, resp.Body)
 			}
 			within := time.Second
-			if r == strict {
+			if r == c.strict {
 				within = patience
 			}
-			if got := ended(conn, in, within); got != (r == strict) {
+			if got := ended(conn, in, within); got != (r == c.strict) {
 				t.Errorf("%s at %s: ended %t", name, r.id, got)
 			}
 		}
 	}
-	for r, want := range map[*runningRelay]int{strict: http.StatusRequestHeaderFieldsTooLarge, usual: 200} {
+	for r, want := range map[*runningRelay]int{narrow: http.StatusRequestHeaderFieldsTooLarge, usual: 200} {
 		resp, _ := r.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "X-Long: "+strings.Repeat("v", 5<<10))
 		if resp.StatusCode != want {
 			t.Errorf("--max-request-head at %s: %s", r.id, resp.Status)
 		}
 	}
+}
+
+// The first relay has limited its clients. Between relays a head has fields more, and counts otherwise.
+func TestTheLimitsOfClientsDoNotHoldBetweenRelays(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	gate := f.relay(func(s *Settings) { s.Role, s.Clients.MaxHead = identity.RoleGate, 4<<10 })
+	f.relay(func(s *Settings) { s.Clients.MaxHead, s.Clients.MaxStreams = 4<<10, 1 })
+	const together = 20
+	var arrived atomic.Int64
+	all := make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/together" {
+			return
+		}
+		if arrived.Add(1) == together {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-r.Context().Done(): // they do not come together
+		}
+	}))
+	t.Cleanup(backend.Close)
+	f.worker("w1", service("echo", backend))
+	for _, r := range f.relays {
+		r.settled(t, "echo", 1)
+	}
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
+	head := []string{wire.ServiceHeader + ": echo"}
+	for i := range 60 {
+		head = append(head, fmt.Sprintf("X-%02d: %s", i, strings.Repeat("v", 55)))
+	}
+	if resp, body := gate.call(t, "GET", "/", nil, head...); resp.StatusCode != 200 {
+		t.Errorf("a head just within the limit: %s %s", resp.Status, body)
+	}
+	var asking sync.WaitGroup
+	for range together {
+		asking.Go(func() {
+			if resp, body := gate.call(t, "GET", "/together", nil, wire.ServiceHeader+": echo"); resp.StatusCode != 200 {
+				t.Errorf("one of %d requests at once: %s %s", together, resp.Status, body)
+			}
+		})
+	}
+	asking.Wait()
 }
 
 func TestStreamsOfAConnectionAreBoundedByTheSettings(t *testing.T) {

@@ -36,6 +36,9 @@ type Config struct {
 	MaxHead int
 	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default 250.
 	MaxStreams int
+	// Shared means that the clients are relays, which have bounded the head of each request, and have
+	// requests of many clients on one connection: see http2.Config.Shared.
+	Shared bool
 	// Prologue prepares a connection before its first request, and may read from it and put TLS
 	// around it. It returns the connection to serve; the server closes the one that it was given
 	// if it fails. HeadTimeout bounds it, by closing the socket. The goroutine of the connection

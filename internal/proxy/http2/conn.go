@@ -32,6 +32,10 @@ type Config struct {
 	// MaxWindow is the size to which the window of a stream grows, and of the window of a
 	// server's connection. Default 1 MiB.
 	MaxWindow int
+	// Shared means that the other side is a relay, on whose connection requests of many clients
+	// are: what one of them does not read holds up no other, and their cancellations cost nothing.
+	// Only for a server. Default false.
+	Shared bool
 	// Serve answers a stream that the other side has opened, on a goroutine of its own. It
 	// must call Stream.Close. Only for a server, required there.
 	Serve func(*Stream)
@@ -100,6 +104,7 @@ type Conn struct {
 
 	received int64 // how many bytes the other side may still send
 	credit   int64 // how many bytes were read since the last WINDOW_UPDATE
+	grown    int64 // how much larger the windows of streams are than Config.Window, together
 
 	goingAway  bool   // GOAWAY was sent, or Shutdown was called
 	lastServed uint32 // streams above are refused once GOAWAY has named it

@@ -24,12 +24,12 @@
 //   - A server stops reading while its client does not read: no window bounds answers without
 //     a body. A stream that may send nothing for Config.Progress is reset.
 //   - A server's connection window is given back when a body is read: a client whose uploads
-//     are not read waits. A client's is given back when a frame arrives, because one answer
-//     that is not read must not hold up the others on the connection: the windows of the
-//     streams bound what is held.
+//     are not read waits. A client's, and that of a server whose other side is a relay
+//     (Config.Shared), is given back when a frame arrives, because one body that is not read must
+//     not hold up the others on the connection: the windows of the streams bound what is held.
 //   - The window of a stream doubles, up to Config.MaxWindow, when its transfer has used it
 //     up twice: short bodies need little memory, and long ones get the bandwidth of a path
-//     with a delay.
+//     with a delay. Where the streams bound what is held, they grow by 8 MiB together.
 //   - What is malformed resets the stream; what makes the rest of the connection
 //     unintelligible ends the connection (RFC 9113 §5.4).
 //   - Frames that carry nothing and requests that are reset cost from a budget; see

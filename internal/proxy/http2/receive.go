@@ -110,16 +110,12 @@ func (c *Conn) onData(f frame, payload []byte) error {
 		c.giveBack(f.length)
 		return streamError{f.stream, ProtocolError, "DATA where no body is allowed"}
 	}
-	switch {
-	case c.client:
-		// The connection's window is given back at once, so that a stream that is not read
-		// does not hold up the others. The windows of the streams bound what is held.
-		c.giveBack(f.length)
-		s.received(f.length-len(data), data)
-	default:
+	if c.bounds() {
 		c.giveBack(f.length - len(data))
-		s.received(f.length-len(data), data)
+	} else {
+		c.giveBack(f.length)
 	}
+	s.received(f.length-len(data), data)
 	if f.has(flagEndStream) {
 		s.endReceiving()
 	}
@@ -378,7 +374,11 @@ func (c *Conn) onReset(f frame, payload []byte) error {
 		return nil
 	}
 	err := error(nil)
-	if !c.client && !s.sentEnd { // a client that has the answer owes nothing
+	switch {
+	case c.client || s.sentEnd: // a client that has the answer owes nothing
+	case c.cfg.Shared: // its client has left; streams that are reset count until their handlers have returned
+		err = c.charge(2)
+	default:
 		err = c.charge(4)
 	}
 	s.end(&ResetError{Code: code, Remote: true})

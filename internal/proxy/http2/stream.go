@@ -43,6 +43,7 @@ type Stream struct {
 	arrived int64 // bytes of the body
 	window  int64 // how much the other side may still send
 	target  int64 // the size of that window
+	extra   int64 // what it has grown by, if the connection and the process count that
 	credit  int64 // read since the last WINDOW_UPDATE
 	grown   int64 // arrived when the window last grew
 
@@ -301,9 +302,10 @@ func (s *Stream) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.onEnd = nil
-	if !c.client {
+	if c.bounds() {
 		c.giveBack(len(s.buf) - s.off)
 	}
+	s.shrink()
 	switch {
 	case c.client && s.id == 0:
 		if s.granted && c.err == nil { // it was not opened

@@ -3,6 +3,7 @@ package http2
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // Read reads from the body that the other side sends, and waits for at least one byte.
@@ -82,24 +83,62 @@ func (s *Stream) received(padding int, data []byte) {
 	s.buf = append(s.buf, data...)
 }
 
-// consumed lets the other side send more after n bytes were read. The window of a stream
-// whose transfer has used it up twice doubles, up to Config.MaxWindow. The lock is held.
+// bounds reports whether the window of the connection bounds what is held of all bodies: then it is
+// given back when they are read, otherwise when they arrive, so that one which is not read holds up no
+// other, and the windows of the streams bound what is held.
+func (c *Conn) bounds() bool { return !c.client && !c.cfg.Shared }
+
+// Windows that have grown are filled by streams that read no more. These bounds are beyond Config.Window
+// of each stream, for the streams of one connection and of all connections of the process.
+const (
+	maxGrown    = 8 << 20
+	maxGrownAll = 128 << 20
+)
+
+var grownAll atomic.Int64
+
+// grow doubles the window of a stream whose transfer has used it up twice, up to Config.MaxWindow. It
+// returns by how much. The lock is held.
+func (s *Stream) grow() int64 {
+	c := s.c
+	more := min(s.target, int64(c.cfg.MaxWindow)-s.target)
+	if more <= 0 || s.arrived-s.grown < 2*s.target {
+		return 0
+	}
+	if !c.bounds() {
+		if c.grown+more > maxGrown {
+			return 0
+		}
+		if grownAll.Add(more) > maxGrownAll {
+			grownAll.Add(-more)
+			return 0
+		}
+		c.grown += more
+		s.extra += more
+	}
+	s.target += more
+	s.grown = s.arrived
+	return more
+}
+
+// shrink gives back what the window has grown by, when nothing uses the stream any more. The lock is held.
+func (s *Stream) shrink() {
+	s.c.grown -= s.extra
+	grownAll.Add(-s.extra)
+	s.extra = 0
+}
+
+// consumed lets the other side send more after n bytes were read. The lock is held.
 func (s *Stream) consumed(n int) {
 	c := s.c
-	if !c.client {
+	if c.bounds() {
 		c.giveBack(n)
 	}
 	s.credit += int64(n)
 	if s.receivedEnd || s.err != nil || s.credit < s.target/2 {
 		return
 	}
-	more := s.credit
-	if s.arrived-s.grown >= 2*s.target && s.target < int64(c.cfg.MaxWindow) {
-		grown := min(2*s.target, int64(c.cfg.MaxWindow))
-		more += grown - s.target
-		s.target = grown
-		s.grown = s.arrived
-	}
+	more := s.credit + s.grow()
 	s.credit = 0
 	s.window += more
 	c.takeOut()
@@ -107,10 +146,11 @@ func (s *Stream) consumed(n int) {
 	c.kick()
 }
 
-// giveBack lets the other side send n bytes more on the connection. The lock is held.
+// giveBack lets the other side send n bytes more on the connection: in large steps, unless streams that
+// are not read hold so much that it could send less than that. The lock is held.
 func (c *Conn) giveBack(n int) {
 	c.credit += int64(n)
-	if c.credit < int64(c.cfg.MaxWindow)/2 || c.err != nil {
+	if c.credit < int64(c.cfg.MaxWindow)/2 && c.credit < c.received || c.credit == 0 || c.err != nil {
 		return
 	}
 	c.received += c.credit

@@ -44,7 +44,9 @@ func newClientBody(w http.ResponseWriter, r *http.Request, g *progress) *clientB
 	b := &clientBody{body: r.Body, w: w, length: r.ContentLength, progress: g}
 	// A stream in both directions over HTTP/2 may stay open without a byte until the
 	// endpoint answers.
-	g.bodyNeeded.Store(r.ContentLength >= 0 || r.ProtoMajor == 1)
+	needed := r.ContentLength >= 0 || r.ProtoMajor == 1
+	g.bodyNeeded.Store(needed)
+	g.bodyOpen.Store(!needed)
 	if r.ProtoMajor == 1 {
 		// Otherwise the server reads a short rest of the body before it writes a head.
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -111,6 +113,9 @@ func (b *clientBody) took(n int, err error) (int, error) {
 			err = errUnfinished
 		}
 	}
+	if err != nil && b.progress != nil {
+		b.progress.bodyOpen.Store(false)
+	}
 	if err == io.EOF {
 		if n == 0 && b.progress != nil {
 			b.progress.read() // the end may come long after the last byte
@@ -124,6 +129,14 @@ func (b *clientBody) took(n int, err error) (int, error) {
 		b.failed.Store(true)
 	}
 	return n, err
+}
+
+// refuse records that the client has sent what cannot be passed on.
+func (b *clientBody) refuse(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	b.failed.Store(true)
 }
 
 // stop interrupts a running read and refuses later ones. Unless the body had ended, the

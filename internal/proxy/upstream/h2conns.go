@@ -303,7 +303,9 @@ func (c *h2Conns) open(ctx context.Context, o *h2Opening) {
 	c.mu.Lock()
 	c.forgetEnded()
 	if failed != nil && len(c.conns) > 0 { // requests can wait for these
-		c.rests = time.Now().Add(h2IdlePeriod)
+		if ctx.Err() == nil { // nothing has failed if those that waited for it have left
+			c.rests = time.Now().Add(h2IdlePeriod)
+		}
 		failed = nil
 	}
 	if c.opening == o {
@@ -388,8 +390,8 @@ func (c *h2Conns) count() (open, idle int) {
 	return len(c.conns), idle
 }
 
-// check lets the connections notice that the endpoint is gone. It reports whether any is
-// open.
+// check lets the connections notice that the endpoint is gone, and requests that they may open one
+// more. It reports whether any is open.
 func (c *h2Conns) check(elapsed time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -399,6 +401,9 @@ func (c *h2Conns) check(elapsed time.Duration) bool {
 	}
 	for _, conn := range c.ending {
 		conn.Check(elapsed)
+	}
+	if o := c.opening; o != nil && !o.started && len(c.conns) < c.p.cfg.MaxConns && !time.Now().Before(c.rests) {
+		c.signal() // rests is over: the first that waits begins the opening
 	}
 	return len(c.conns) > 0
 }

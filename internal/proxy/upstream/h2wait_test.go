@@ -76,10 +76,12 @@ func (s *narrow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // get sends a request and returns its fault when it has ended.
-func (s *narrow) get(path string) <-chan *upstream.Fault {
+func (s *narrow) get(path string) <-chan *upstream.Fault { return s.getWithin(path, time.Second) }
+
+func (s *narrow) getWithin(path string, d time.Duration) <-chan *upstream.Fault {
 	failed := make(chan *upstream.Fault, 1)
 	go func() {
-		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Exchange{Deadline: time.Now().Add(time.Second)})
+		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Exchange{Deadline: time.Now().Add(d)})
 		failed <- err
 	}()
 	synctest.Wait()
@@ -135,6 +137,42 @@ func TestRequestsWaitForAFullConnectionWhileNoOtherCanBeOpened(t *testing.T) {
 			t.Errorf("%d dials within 200 ms: a service that accepts no more connections is not asked again immediately", n)
 		}
 	})
+}
+
+// The only stream is held for long. After the second dial nothing happens but that time passes.
+func TestARequestThatWaitsForAStreamGetsAConnectionOfItsOwnAfterOneThatFailed(t *testing.T) {
+	for name, waits := range map[string]struct {
+		dial   func(n int32) error
+		within time.Duration
+	}{
+		"refused": {func(n int32) error {
+			if n == 2 {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		}, 2 * time.Second},
+		"given up": {func(n int32) error {
+			if n == 2 {
+				time.Sleep(300 * time.Millisecond) // the client of the first that waits leaves before
+			}
+			return nil
+		}, 500 * time.Millisecond},
+	} {
+		withNarrow(t, 8, waits.dial, func(s *narrow) {
+			held := s.getWithin("/held", time.Hour)
+			if name == "given up" {
+				if err := <-s.getWithin("/leaves", 100*time.Millisecond); err == nil {
+					t.Error("a request that waits longer than its time has ended well")
+				}
+			}
+			began := time.Now()
+			if err := <-s.getWithin("/waits", 10*time.Second); err != nil || time.Since(began) > waits.within {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			}
+			close(s.hold)
+			<-held
+		})
+	}
 }
 
 func TestTheEndOfAPoolAndOfItsEndpointEndTheWaitForAStream(t *testing.T) {

@@ -200,8 +200,10 @@ func (s *h2Stream) send() *Fault {
 		go s.sendBody(s.asked)
 	default:
 		// The endpoint may have answered before it has read everything: Answer knows more than
-		// an error here.
-		_ = s.sendEnd(s.small)
+		// another error here.
+		if err := s.sendEnd(s.small); errors.Is(err, http2.ErrHeadTooLarge) {
+			return s.fail(StageClient, err)
+		}
 	}
 	return nil
 }
@@ -259,10 +261,14 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		p, err := s.body.next(in)
 		switch {
 		case err == io.EOF:
-			_ = s.sendEnd(p) // Answer returns this error as well
+			// Answer returns another error as well.
+			if err := s.sendEnd(p); errors.Is(err, http2.ErrHeadTooLarge) {
+				s.body.refuse(err)
+				s.s.Reset(http2.Cancel) // the endpoint waits for the end of the body
+			}
 			return
 		case len(p) > 0:
-			if _, werr := s.s.Write(p, false); werr != nil {
+			if s.progress.send(func() error { _, werr := s.s.Write(p, false); return werr }) != nil {
 				return
 			}
 		}

@@ -59,10 +59,11 @@ type progress struct {
 
 	moved      atomic.Bool // since the last check of the watch
 	writing    atomic.Bool // to the client
-	sending    atomic.Bool // to the endpoint, through a tunnel
+	sending    atomic.Bool // to the endpoint, through a tunnel or of an open body
 	reading    atomic.Bool // the client's body
 	inline     atomic.Bool // the exchange itself reads the body
 	bodyNeeded atomic.Bool // the endpoint needs that body to answer
+	bodyOpen   atomic.Bool // the endpoint may answer before the end of that body, which has not come
 	answering  atomic.Bool // the head has arrived
 	abandoned  atomic.Bool // the endpoint is known to be dead
 	leaving    atomic.Bool // the tunnel ends after the current frame of a WebSocket
@@ -104,7 +105,7 @@ const (
 func (g *progress) begin(w http.ResponseWriter, x *Exchange) {
 	g.w, g.limit, g.x = w, x.Progress, x
 	g.head.Store(headFree)
-	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {
+	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.bodyOpen, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {
 		flag.Store(false)
 	}
 	g.began, g.waited = time.Time{}, 0
@@ -161,14 +162,24 @@ func (g *progress) waitsFor() Silent {
 	return SilentNone
 }
 
-// streams reports whether the client's stream is open and the endpoint may answer before its
-// end.
-func (g *progress) streams() bool { return g.reading.Load() && !g.bodyNeeded.Load() }
+// send runs write, which sends a part of the client's body. While that waits, an endpoint that may answer
+// before the end of the body is the side that has to move.
+func (g *progress) send(write func() error) error {
+	if g == nil || !g.bodyOpen.Load() {
+		return write()
+	}
+	g.sending.Store(true)
+	defer func() {
+		g.sending.Store(false)
+		g.moved.Store(true)
+	}()
+	return write()
+}
 
 // headIsLate reports whether the time for the head has passed. The exchange has a deadline, and
 // its head has not arrived.
 func (g *progress) headIsLate() bool {
-	if g.streams() && g.x.AfterBody > 0 {
+	if g.bodyOpen.Load() && g.x.AfterBody > 0 {
 		return hasPassed(g.x.Latest)
 	}
 	return hasPassed(g.x.afterBody(g.bodyMoved()))

@@ -126,8 +126,7 @@ func (s *sender) write(buf []byte, n int) error {
 		copy(buf[from:], line)
 		to += copy(buf[to:], "\r\n")
 	}
-	_, err := s.c.Write(buf[from:to])
-	return err
+	return s.body.progress.send(func() error { _, err := s.c.Write(buf[from:to]); return err })
 }
 
 // end writes the last chunk and the trailers (RFC 9112 §7.1). A body of declared length ends with

@@ -26,9 +26,6 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// maxStreams limits the concurrent requests on one HTTP/2 connection.
-const maxStreams = 1000
-
 // ErrClosed is the error of SetServices after the sidecar has stopped.
 var ErrClosed = errors.New("sidecar: closed")
 
@@ -121,7 +118,7 @@ func New(cfg Config) (*Sidecar, error) {
 	// in units that HTTP/2 counts differently.
 	s.server = downstream.New(downstream.Config{
 		Handler: http.HandlerFunc(s.serve), SendTimeout: cfg.ProgressTimeout,
-		MaxStreams: maxStreams, Logger: cfg.Logger,
+		MaxStreams: downstream.DefaultMaxStreams, Shared: true, Logger: cfg.Logger,
 	})
 	return s, nil
 }

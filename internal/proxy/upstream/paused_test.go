@@ -1,0 +1,121 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/ringway/ringway/advertise"
+	h2 "github.com/ringway/ringway/internal/proxy/http2"
+)
+
+// served returns a pool whose service is in memory, and what ends both.
+func served(t *testing.T, protocol advertise.Protocol, service *http.Server) (p *Pool, end func()) {
+	t.Helper()
+	listener := make(pipes)
+	service.Protocols = new(http.Protocols)
+	service.Protocols.SetHTTP1(true)
+	service.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = service.Serve(listener) }()
+	p, err := NewPool(Config{Address: "service:80", Protocol: protocol, Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		listener <- far
+		return near, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, func() {
+		p.Close()
+		_ = service.Close()
+	}
+}
+
+// The service works on what it has, and its window is closed meanwhile: the exchange waits for it to
+// read, not for the client.
+func TestAStreamWhoseServicePausesEndsOnlyWhenNothingMovesForTheProgressTimeout(t *testing.T) {
+	const limit, silence = 3 * time.Second, time.Minute
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
+		for _, pause := range []time.Duration{10 * time.Second, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				got, over := make(chan int64, 1), make(chan struct{})
+				p, end := served(t, protocol, &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					select {
+					case <-time.After(pause):
+					case <-over:
+					}
+					n, _ := io.Copy(io.Discard, r.Body)
+					got <- n
+				})})
+				const size = 8 << 20
+				body, send := io.Pipe()
+				go func() {
+					_, _ = io.Copy(send, strings.NewReader(strings.Repeat("x", size)))
+					_ = send.Close()
+				}()
+				r := httptest.NewRequest(http.MethodPost, "/", body)
+				r.ContentLength, r.ProtoMajor, r.ProtoMinor = -1, 2, 0
+				began := time.Now()
+				res, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: silence})
+				_ = send.Close()
+				_ = body.Close()
+				after := time.Since(began)
+				if pause < silence {
+					if n := <-got; fault != nil || n != size {
+						t.Errorf("%s: after a pause of %v the service got %d bytes, %v", protocol, pause, n, fault)
+					}
+				} else if fault == nil || res.Silent != SilentEndpoint || after < silence || after > silence+time.Second {
+					t.Errorf("%s: a service that never reads: %v (silent: %v) after %v", protocol, fault, res.Silent, after)
+				}
+				close(over)
+				end()
+			})
+		}
+	}
+}
+
+// A service names how large a list of fields may be that it accepts. Larger trailers are the client's
+// fault, and are found when its body has been sent.
+func TestTrailersThatTheServiceDoesNotAcceptAreTheClientsFault(t *testing.T) {
+	for name, length := range map[string]int64{"a body that is sent at once": 4, "one that a goroutine sends": noLength} {
+		near, far := net.Pipe()
+		go func() { // a service whose lists have 1 KiB at most
+			if _, err := io.ReadFull(far, make([]byte, len(h2.Preface))); err != nil {
+				return
+			}
+			framer := http2.NewFramer(far, far)
+			go func() { _ = framer.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1 << 10}) }()
+			for {
+				if _, err := framer.ReadFrame(); err != nil {
+					return
+				}
+			}
+		}()
+		p, err := NewPool(Config{Address: "service:80", Protocol: advertise.H2C, Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Warm(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-p.h2.conns[0].Ready() // the settings of the service have arrived
+		r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(strings.NewReader("body")))
+		r.ContentLength, r.ProtoMajor, r.ProtoMinor = length, 2, 0
+		r.Trailer = http.Header{"X-Sum": {strings.Repeat("y", 2<<10)}}
+		_, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: time.Now().Add(10 * time.Second)})
+		if fault == nil || !fault.Client() || !errors.Is(fault.Err, h2.ErrHeadTooLarge) {
+			t.Errorf("%s: %v", name, fault)
+		}
+		_ = far.Close()
+		p.Close()
+	}
+}
