@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,6 +188,19 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 	for line := range strings.Lines(string(issued)) {
 		if _, err := commandLine(strings.Fields(line)); err != nil {
 			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
+// A member that listens on every interface reads the addresses of its host by netlink.
+func TestUnitsLetMembersReadTheAddressesOfTheirHost(t *testing.T) {
+	for _, name := range []string{"relay", "worker"} {
+		text, err := os.ReadFile("systemd/ringway-" + name + ".service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if families := regexp.MustCompile(`(?m)^RestrictAddressFamilies=.*$`).FindString(string(text)); !strings.Contains(families, "AF_NETLINK") {
+			t.Errorf("%s: %q", name, families)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func TestTheErrorsPageHasEveryReasonOfARefusal(t *testing.T) {
 	}
 	fields := handshake.PendingReasons()
 	for _, m := range regexp.MustCompile(`(?m)^\tfield\w+ += "([^"]+)"$`).FindAllStringSubmatch(string(source), -1) {
-		fields = append(fields, m[1])
+		fields = append(fields, strings.ReplaceAll(m[1], " ", "_")) // as the label of the metric is
 	}
 	slices.Sort(fields)
 	if got := keys("In the hello,", "Of a certificate,"); len(fields) < 8 || !slices.Equal(got, fields) {

@@ -44,3 +44,41 @@ func TestThePagesShowTheProgramsThatCompile(t *testing.T) {
 		}
 	}
 }
+
+// Members of another cluster or environment are refused.
+func TestWhatJoinsTheRelayOfTheQuickstartNamesItsFleet(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(repository, "docs", "how-to", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`(?:-cluster |-environment |Cluster: "|Environment: ")(\w+)`)
+	program := regexp.MustCompile(`go run \./(docs/examples/\w+)`)
+	checked := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "relay of the [quickstart]") {
+			continue
+		}
+		texts := map[string]string{page: string(text)}
+		for _, m := range program.FindAllStringSubmatch(string(text), -1) {
+			source, err := os.ReadFile(filepath.Join(repository, m[1], "main.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[m[1]] = string(source)
+		}
+		for where, text := range texts {
+			for _, m := range named.FindAllStringSubmatch(text, -1) {
+				if checked++; m[1] != "local" {
+					t.Errorf("%s: %q, and the relay of the quickstart is of local", where, m[0])
+				}
+			}
+		}
+	}
+	if checked < 6 {
+		t.Errorf("%d names were compared", checked)
+	}
+}

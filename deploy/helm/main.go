@@ -131,12 +131,14 @@ func valuesSchema(manifests map[string]string) (string, error) {
 	return out.String(), nil
 }
 
-// identityTemplate is of no use in the chart, which gives certificates the names that members expect.
-const identityTemplate = "identity-template"
+// unfit are the settings that contradict what the chart sets: its certificates have the names and roles
+// that members expect, its probes and monitors ask the admin API in clear text, and its value for
+// attached workers sets more than one variable.
+var unfit = []string{"identity-template", "role", "attach", "admin-tls"}
 
-// sets reports whether a manifest sets the named setting.
+// sets reports whether a manifest sets the named setting, or contradicts it.
 func sets(manifest string, set *settings.Set, name string) bool {
-	return strings.Contains(manifest, "{name: "+set.Variable(name)+", ") || name == identityTemplate
+	return strings.Contains(manifest, "{name: "+set.Variable(name)+", ") || slices.Contains(unfit, name)
 }
 
 // fileSchema is the schema of the configuration file, without what the manifest sets: its variables
@@ -159,7 +161,26 @@ func fileSchema(set *settings.Set, manifest string) (map[string]any, error) {
 		}
 		return sets(manifest, set, name)
 	})
+	wholeTimes(schema)
 	return schema, nil
+}
+
+// wholeTimes requires an hour where the schema of the file allows a date: the chart quotes what it writes
+// into the file, and of a quoted time YAML reads only the whole form.
+func wholeTimes(schema any) {
+	switch schema := schema.(type) {
+	case map[string]any:
+		if schema["pattern"] == settings.DatePattern {
+			schema["pattern"] = `^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt].+$`
+		}
+		for _, part := range schema {
+			wholeTimes(part)
+		}
+	case []any:
+		for _, part := range schema {
+			wholeTimes(part)
+		}
+	}
 }
 
 // variables are the environment variables of the set that the manifest does not have, or that may be

@@ -42,6 +42,7 @@ var templates = []template{
 		{"secretName: ringway-ca\n", 1, "secretName: " + value("secrets.authority") + "\n"},
 	}},
 	{file: "relays.yaml", edits: append(workload("relays", "relay"),
+		replaced("relays", "RINGWAY_INGRESS_ADDR", `value: "$(POD_IP):7410"`),
 		edit{"image: ringway-relay\n", 2, image("relay") + "\n"},
 		edit{"  selector: {app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}\n  ports:\n    - {name: http, port: 80,", 1,
 			"  {{- if ne .Values.ingress.type \"ClusterIP\" }}\n  type: " + value("ingress.type") + "\n  {{- end }}\n" +
@@ -137,7 +138,7 @@ func gossipOnly(indent, lines string) edit {
 }
 
 // replaceable are the variables of the manifests that settings may replace.
-var replaceable = []string{"RINGWAY_DATACENTER", "RINGWAY_REGION", "RINGWAY_READY_RELAYS"}
+var replaceable = []string{"RINGWAY_DATACENTER", "RINGWAY_REGION", "RINGWAY_READY_RELAYS", "RINGWAY_INGRESS_ADDR"}
 
 // replaced leaves a variable out if the settings of the section have it.
 func replaced(section, name, rest string) edit {

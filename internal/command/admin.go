@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -240,14 +241,25 @@ func (c *adminCall) misdirected(resp *http.Response, text []byte) error {
 // has an environment variable with the prefix of the daemon's variables.
 // RINGWAY_ADMIN_TOKEN_FILE is the daemon's own, so that in a container the commands use the
 // token file of the process.
-type adminAccess struct{ token, cert, key, ca, template, clearText *pflag.Flag }
+type adminAccess struct {
+	token, cert, key, ca, template, clearText *pflag.Flag
+	// tokenFile is the file where --admin-token-file is a setting of the process, and no flag of the command.
+	tokenFile string
+	// patience is how long the head of an answer may take. Default adminTimeout.
+	patience time.Duration
+}
 
 func (a *adminAccess) declare(flags *pflag.FlagSet) {
+	flags.String("admin-token-file", "", "file whose first line is the token for the admin API, or "+variable("admin-token-file"))
+	a.token = flags.Lookup("admin-token-file")
+	a.declareTLS(flags)
+}
+
+func (a *adminAccess) declareTLS(flags *pflag.FlagSet) {
 	add := func(name, usage string) *pflag.Flag {
 		flags.String(name, "", usage+", or "+variable(name))
 		return flags.Lookup(name)
 	}
-	a.token = add("admin-token-file", "file whose first line is the token for the admin API")
 	a.cert = add("admin-tls-cert", "ask over TLS: certificate of an operator, PEM")
 	a.key = add("admin-tls-key", "ask over TLS: private key of the certificate, PEM")
 	a.ca = add("admin-tls-ca", "ask over TLS: authorities that the process's certificate must come from, PEM")
@@ -273,7 +285,7 @@ func value(f *pflag.Flag) string {
 
 // authorize adds the token to a request, if there is one.
 func (a *adminAccess) authorize(req *http.Request) error {
-	file := value(a.token)
+	file := cmp.Or(a.tokenFile, value(a.token))
 	if file == "" {
 		return nil
 	}
@@ -298,6 +310,8 @@ func (a *adminAccess) authorize(req *http.Request) error {
 // redirect.
 func direct(addr string) (*http.Client, *http.Transport) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+		defer cancel()
 		return process.Dial(ctx, onThisHost(addr))
 	}}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, transport
@@ -338,6 +352,10 @@ func (a *adminAccess) checkClearText(addr, secret string) error {
 // the given kind and as expected.
 func (a *adminAccess) client(addr, process string, expected identity.Expected) (scheme string, client *http.Client, err error) {
 	client, transport := direct(addr)
+	// A process that hangs must not keep a command that reads an endless answer, or asks one member after
+	// the other.
+	transport.ResponseHeaderTimeout = cmp.Or(a.patience, adminTimeout)
+	transport.TLSHandshakeTimeout = transport.ResponseHeaderTimeout
 	files := identity.Files{Certificate: value(a.cert), Key: value(a.key), Authorities: value(a.ca)}
 	if files == (identity.Files{}) {
 		if a.template != nil && a.template.Changed { // the variable may be set for commands with TLS

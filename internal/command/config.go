@@ -63,6 +63,7 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 		Example: fmt.Sprintf("  %[1]s config show --origin\n  %[1]s config show log-level --running", d.Name)}
 	call := &adminCall{process: d.Name}
 	call.bind(c.Flags())
+	call.declareTLS(c.Flags())
 	origin, running := false, false
 	c.Flags().BoolVar(&origin, "origin", false, "show where each value comes from: flag, environment, line of the file, default")
 	c.Flags().BoolVar(&running, "running", false, "ask the running "+d.Name+" which values are in effect")
@@ -74,8 +75,10 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			var err error
 			if running {
-				call.at, _ = d.Settings.Lookup("admin-addr", settings.Sources{Environ: os.Environ()})
+				from := settings.Sources{Environ: os.Environ()}
+				call.at, _ = d.Settings.Lookup("admin-addr", from)
 				call.at = cmp.Or(call.at, "127.0.0.1:"+d.AdminPort)
+				call.tokenFile, _ = d.Settings.Lookup("admin-token-file", from)
 				_, err = call.fetch(ctx, http.MethodGet, "config", nil, &doc)
 			} else {
 				doc.Settings, err = d.load()

@@ -64,6 +64,13 @@ func TestAWrongValueIsRefusedWithSubjectCauseAndRemedy(t *testing.T) {
 	withTemplate := func(text string) []string { return append(slices.Clone(spiffe), "--identity-template="+text) }
 
 	for _, c := range []wrong{
+		// The addresses of one process.
+		relay("--peer-addr", "only one of it and 127.0.0.1:7000 of --gossip-addr can be bound", "differ in host or port", "--gossip-addr=127.0.0.1:7000", "--peer-addr=127.0.0.1:7000"),
+		relay("--admin-addr", "only one of it and 127.0.0.1:7000 of --peer-addr can be bound", "differ in host or port", "--peer-addr=127.0.0.1:7000", "--admin-addr=:7000", "--insecure"),
+		relay("--gossip-addr", "only one of it and 127.0.0.1:7000, which is for clients, can be bound", "differ in host or port", "--ingress-addr=127.0.0.1:7000", "--gossip-addr=127.0.0.1:7000"),
+		{binary: "worker", args: []string{"--service=billing=127.0.0.1:9000", "--gossip-addr=127.0.0.1:7000", "--admin-addr=127.0.0.1:7000"}, subject: "--admin-addr", cause: "of --gossip-addr can be bound", remedy: "differ in host or port"},
+		{binary: "worker", args: append([]string{"--service=billing=127.0.0.1:9000", "--sidecar-addr=127.0.0.1:7000", "--admin-addr=127.0.0.1:7000"}, spiffe...), subject: "--admin-addr", cause: "of --sidecar-addr can be bound", remedy: "differ in host or port"},
+
 		// Their identities.
 		relay("--identity-template", "it does not begin with spiffe://", "such as spiffe://shop.test/{environment}", withTemplate("shop.test/{environment}/{cluster}/{role}/{node}")...),
 		relay("--identity-template", `its trust domain "Shop.test"`, "small letters", withTemplate("spiffe://Shop.test/{environment}/{cluster}/{role}/{node}")...),

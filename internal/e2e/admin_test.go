@@ -60,6 +60,10 @@ func TestTheAdminAPIAuthenticatesRequestsOfOtherHosts(t *testing.T) {
 			if r := verb("--admin-token-file", file); r.Code != 0 || !strings.Contains(r.Stdout, "x1") {
 				t.Errorf("with the token: %v", r)
 			}
+			// Here --admin-token-file is the setting of the process.
+			if r := commandOf(t, binary, "config", "show", "id", "--running", "--admin-addr", addr, "--admin-token-file", file); r.Code != 0 || !strings.Contains(r.Stdout, "x1") {
+				t.Errorf("config show --running with the token: %v", r)
+			}
 			if r := commandOf(t, binary, "health", "--admin-addr", addr); r.Code != 0 {
 				t.Errorf("a probe: %v", r)
 			}
@@ -84,14 +88,18 @@ func TestTheAdminAPIAuthenticatesRequestsOfOtherHosts(t *testing.T) {
 			}
 			bound, addr := everywhere(t)
 			p := start(t, processConfig{Name: binary, Binary: binary, Args: append(adminArgs(t, binary, bound), append(s.Flags("x1", "x1"), "--admin-tls", "--pprof")...)})
-			as := func(holder string) ran {
-				return commandOf(t, binary, "members", "--admin-addr", addr, "--admin-tls-cert", s.Path(holder+".crt"), "--admin-tls-key", s.Path(holder+".key"), "--admin-tls-ca", s.Path("ca/ca.crt"))
+			command := func(holder string, args ...string) ran {
+				return commandOf(t, binary, append(args, "--admin-addr", addr, "--admin-tls-cert", s.Path(holder+".crt"), "--admin-tls-key", s.Path(holder+".key"), "--admin-tls-ca", s.Path("ca/ca.crt"))...)
 			}
+			as := func(holder string) ran { return command(holder, "members") }
 			procs.Await(t, "it answers a probe over TLS", func() bool { return commandOf(t, binary, "health", "--admin-tls", "--admin-addr", addr).Code == 0 })
 			for holder, want := range map[string]int{"operator": 0, "x1": 0, "caller": 1} {
 				if r := as(holder); r.Code != want {
 					t.Errorf("as %s: %v", holder, r)
 				}
+			}
+			if r := command("operator", "config", "show", "id", "--running"); r.Code != 0 || !strings.Contains(r.Stdout, "x1") {
+				t.Errorf("config show --running: %v", r)
 			}
 			if r := as("caller"); !strings.Contains(r.Stderr, "--admin-operator") {
 				t.Errorf("it does not say who may: %v", r)

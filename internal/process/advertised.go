@@ -68,7 +68,10 @@ func (s *Settings) advertised(bind netip.AddrPort, resolver *discovery.Resolver)
 		}
 		text, err := private()
 		ip, badIP := netip.ParseAddr(text)
-		if err != nil || badIP != nil {
+		if err != nil {
+			return "", fmt.Errorf("--advertise-addr: gossip listens on every interface, and the addresses of this host cannot be read: %w: give the IP:port that the other members reach this one at", err)
+		}
+		if badIP != nil {
 			return "", errors.New("--advertise-addr: gossip listens on every interface, and this host has no private address: give the IP:port that the other members reach this one at")
 		}
 		return netip.AddrPortFrom(ip, bind.Port()).String(), nil

@@ -31,7 +31,7 @@ func TestTheAddressThatAMemberAnnounces(t *testing.T) {
 		{":7400", "", private, "192.168.1.5:7400", ""},
 		{"[::]:7500", "", private, "192.168.1.5:7500", ""},
 		{":7400", "", func() (string, error) { return "", nil }, "this host has no private address", ""},
-		{":7400", "", func() (string, error) { return "", errors.New("no interfaces") }, "this host has no private address", ""},
+		{":7400", "", func() (string, error) { return "", errors.New("no interfaces") }, "the addresses of this host cannot be read: no interfaces", ""},
 		{":7400", "10.0.0.2:7600", private, "10.0.0.2:7600", "10.0.0.2:7600"},
 		{":7401", "10.0.0.2", private, "10.0.0.2:7401", "10.0.0.2:7401"},
 		{":7401", "fd00::2", private, "[fd00::2]:7401", "[fd00::2]:7401"},

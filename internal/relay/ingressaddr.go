@@ -3,9 +3,9 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 
+	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay/clienttls"
 	"github.com/ringway/ringway/internal/settings"
 )
@@ -113,7 +113,7 @@ func parseIngressAddrs(texts []string) ([]ingressAddr, error) {
 			return nil, fmt.Errorf("the address %q of the ingress: %w", text, err)
 		}
 		for _, b := range all {
-			if a.conflicts(b) {
+			if process.Collide(a.addr, b.addr) {
 				return nil, fmt.Errorf("the address %q of the ingress is used twice: each address needs a host or port of its own", text)
 			}
 		}
@@ -123,23 +123,6 @@ func parseIngressAddrs(texts []string) ([]ingressAddr, error) {
 		return nil, errors.New("the ingress needs an address")
 	}
 	return all, nil
-}
-
-// conflicts reports whether only one of the two addresses can be bound.
-func (a ingressAddr) conflicts(b ingressAddr) bool {
-	hostA, portA, _ := net.SplitHostPort(a.addr)
-	hostB, portB, _ := net.SplitHostPort(b.addr)
-	if portA != portB || portA == "0" {
-		return false
-	}
-	ipA, ipB := net.ParseIP(hostA), net.ParseIP(hostB)
-	return hostA == hostB || ipA != nil && ipA.Equal(ipB) || unspecified(hostA) || unspecified(hostB)
-}
-
-// unspecified reports whether a host means all addresses of this machine.
-func unspecified(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
 // checkIngress checks the settings of the ingress together: what New refuses, without reading
@@ -155,7 +138,7 @@ func (s *Settings) checkIngress() []settings.Problem {
 			continue
 		}
 		for _, b := range all {
-			if a.conflicts(b) {
+			if process.Collide(a.addr, b.addr) {
 				add(settings.Problem{Setting: "ingress-addr", Value: text, Reason: "only one of it and " + b.String() + " can be bound", Allowed: "addresses that differ in host or port"})
 				break
 			}
@@ -169,7 +152,7 @@ func (s *Settings) checkIngress() []settings.Problem {
 	sessions := s.TCP.listeners() // their conflicts with each other have a check of their own
 	for _, l := range sessions {
 		for _, b := range all {
-			if (ingressAddr{addr: l.Addr}).conflicts(b) {
+			if process.Collide(l.Addr, b.addr) {
 				add(settings.Problem{Setting: "tcp-ingress", Related: []string{"tls-passthrough", "ingress-addr"}, Value: l.Addr, Reason: "only one of it and the --ingress-addr " + b.String() + " can be bound", Allowed: "addresses that differ in host or port"})
 			}
 		}
@@ -177,10 +160,12 @@ func (s *Settings) checkIngress() []settings.Problem {
 	for _, l := range sessions {
 		all = append(all, ingressAddr{addr: l.Addr})
 	}
-	for _, own := range []struct{ setting, addr string }{{"peer-addr", s.PeerAddr}, {"admin-addr", s.AdminAddr}} {
+	members := []process.Listener{{Setting: "gossip-addr", Addr: s.GossipAddr}, {Setting: "peer-addr", Addr: s.PeerAddr}, {Setting: "admin-addr", Addr: s.AdminAddr}}
+	problems = append(problems, process.CheckListeners(members...)...)
+	for _, own := range members {
 		for _, b := range all {
-			if (ingressAddr{addr: own.addr}).conflicts(b) { // never a unix socket, which has no port
-				add(settings.Problem{Setting: own.setting, Related: []string{"ingress-addr", "tcp-ingress", "tls-passthrough"}, Value: own.addr, Reason: "only one of it and " + b.String() + ", which is for clients, can be bound", Allowed: "addresses that differ in host or port"})
+			if process.Collide(own.Addr, b.addr) {
+				add(settings.Problem{Setting: own.Setting, Related: []string{"ingress-addr", "tcp-ingress", "tls-passthrough"}, Value: own.Addr, Reason: "only one of it and " + b.String() + ", which is for clients, can be bound", Allowed: "addresses that differ in host or port"})
 				break
 			}
 		}

@@ -178,7 +178,7 @@ func (t *tcpSettings) conflicts() (problems []settings.Problem) {
 next:
 	for _, l := range slices.Concat(t.Ingress.Value, t.Passthrough.Value) {
 		for _, other := range distinct {
-			if (ingressAddr{addr: l.Addr}).conflicts(ingressAddr{addr: other.Addr}) {
+			if process.Collide(l.Addr, other.Addr) {
 				problems = append(problems, settings.Problem{Setting: l.setting, Value: l.text, Reason: "a second listener at this address: only one of it and " + other.Addr + " can be bound", Allowed: "an address of its own for each listener"})
 				continue next
 			}

@@ -85,6 +85,9 @@ const (
 // DurationPattern is the [Kind] Pattern of a duration.
 const DurationPattern = `^\s*[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)\s*$`
 
+// DatePattern is the pattern of a time in the file, which may be a date.
+const DatePattern = `^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?$`
+
 // schema describes the value of one key. A null is allowed and counts as not given.
 func (st *setting) schema() *schema {
 	if st.section {
@@ -186,7 +189,7 @@ func shapeSchema(t reflect.Type) *schema {
 	case t == durationType:
 		return &schema{Type: []string{"string", "null"}, Pattern: DurationPattern}
 	case t == timeType:
-		return &schema{Type: []string{"string", "null"}, Pattern: `^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?$`}
+		return &schema{Type: []string{"string", "null"}, Pattern: DatePattern}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

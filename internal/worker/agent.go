@@ -18,6 +18,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/worker/health"
 	"github.com/ringway/ringway/internal/worker/sidecar"
@@ -117,7 +118,7 @@ func New(cfg Config) (*Agent, error) {
 	process.Handle(mux, process.APIConfig{ID: cfg.Membership.ID, Snapshot: a.members.Snapshot, Running: cfg.Running, Monitor: cfg.Monitor})
 	a.handle(mux)
 	process.RegisterReady(cfg.Registry, a.Reasons)
-	a.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	a.server = &http.Server{ReadHeaderTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout, MaxHeaderBytes: downstream.DefaultMaxHead}
 	if err := cfg.Admin.Serve(a.server, mux, process.AccessConfig{Identity: cfg.Membership.Identity, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -116,6 +117,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	set.Check(s.checkServices)
 	set.Check(s.checkReadyRelays)
 	set.Check(s.checkAttach)
+	set.Check(s.checkListeners)
 	set.Warn(s.servicesOfOtherCase)
 }
 
@@ -183,6 +185,15 @@ func (s *Settings) checkReadyRelays() []settings.Problem {
 		Reason: "without a certificate relays connect to the services themselves, so a worker cannot see them", Allowed: "0, or --tls-cert, --tls-key and --tls-ca"}}
 }
 
+// checkListeners checks the addresses that this process itself binds.
+func (s *Settings) checkListeners() []settings.Problem {
+	all := []process.Listener{{Setting: "sidecar-addr", Addr: s.SidecarAddress()}, {Setting: "admin-addr", Addr: s.AdminAddr}}
+	if len(s.Attach) == 0 {
+		all = append([]process.Listener{{Setting: "gossip-addr", Addr: s.GossipAddr}}, all...)
+	}
+	return process.CheckListeners(all...)
+}
+
 // checkAttach checks what differs for a worker that does not gossip.
 func (s *Settings) checkAttach() []settings.Problem {
 	if len(s.Attach) == 0 {
@@ -204,7 +215,23 @@ func (s *Settings) checkAttach() []settings.Problem {
 		}
 		problems = append(problems, problem)
 	}
+	elsewhere := func(seed string) bool { return errors.Is(session.CheckSeed(seed, false), session.ErrClearText) }
+	if s.TLSCert != "" && s.AdvertiseAddr == "" && slices.ContainsFunc(s.Attach, elsewhere) && s.sidecarOnLoopback() {
+		problems = append(problems, settings.Problem{Setting: "sidecar-addr", Value: s.SidecarAddr, Related: []string{"attach", "advertise-addr"},
+			Reason: "relays of other hosts would be given an address of loopback", Allowed: "HOST:PORT of this host, or :PORT with --advertise-addr"})
+	}
 	return problems
+}
+
+// sidecarOnLoopback reports whether only this host reaches the sidecar, at the address that is offered
+// without --advertise-addr: on every interface it is that of gossip.
+func (s *Settings) sidecarOnLoopback() bool {
+	addr := s.SidecarAddress()
+	if bound, err := process.ListenAddr(addr); err == nil && bound.Addr().IsUnspecified() {
+		addr = s.GossipAddr
+	}
+	bound, err := process.ListenAddr(addr)
+	return err == nil && bound.Addr().IsLoopback()
 }
 
 // reachAddr is the address that tells where others reach this worker; empty while it is not known.

@@ -37,6 +37,14 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"relays.settings", `{"RINGWAY_MAX_MEMBERS": "-5"}`, "/relays/settings/RINGWAY_MAX_MEMBERS"},
 		{"example.settings", `{"RINGWAY_READY_RELAYS": "-5"}`, "/example/settings/RINGWAY_READY_RELAYS"},
 		{"relays.settings", `{"RINGWAY_IDENTITY_TEMPLATE": "spiffe://a/{role}/{node}"}`, "'RINGWAY_IDENTITY_TEMPLATE'"}, // the certificates are the chart's
+		// What contradicts the certificates, the probes and the values of the chart.
+		{"relays.settings", `{"RINGWAY_ROLE": "gate"}`, "'RINGWAY_ROLE'"},
+		{"relays.settings", `{"RINGWAY_ADMIN_TLS": "true"}`, "'RINGWAY_ADMIN_TLS'"},
+		{"example.settings", `{"RINGWAY_ADMIN_TLS": "true"}`, "'RINGWAY_ADMIN_TLS'"},
+		{"example.settings", `{"RINGWAY_ATTACH": "relays:7420"}`, "'RINGWAY_ATTACH'"},
+		{"relays.config", `{"role": "gate"}`, "'role'"},
+		{"relays.config", `{"admin-tls": true}`, "'admin-tls'"},
+		{"relays.config", `{"blocks": [{"caller": "a", "service": "b", "until": "2026-08-01"}]}`, "/relays/config/blocks/0/until"}, // YAML reads a quoted date as text
 		{"relays.settings", `{"RINGWAY_CONFIG": "/a"}`, "'RINGWAY_CONFIG'"},
 		{"relays.config", `{"cluster": "other"}`, "'cluster'"}, // the manifest sets it
 		{"relays.config", `{"datacenter": "a"}`, "'datacenter'"},

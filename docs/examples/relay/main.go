@@ -21,7 +21,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, "127.0.0.1:7460", membership.Config{
-		Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay,
+		Cluster: "local", Environment: "local", ID: "my-relay", Role: identity.RoleRelay,
 		BindAddr: "127.0.0.1:7450", ForwardAddr: "127.0.0.1:7452", Seeds: []string{"127.0.0.1:7400"},
 	}); err != nil {
 		log.Fatal(err)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheProgramServesClientsAndStopsWithoutALostRequest(t *testing.T) {
-	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev", Insecure: true})
+	f := fleet.New(fleet.Config{Cluster: "local", Environment: "local", Insecure: true})
 	defer f.Stop()
 	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTheProgramServesClientsAndStopsWithoutALostRequest(t *testing.T) {
 	addr, done := procs.FreeAddr(t), make(chan error, 1)
 	go func() {
 		done <- run(ctx, addr, membership.Config{
-			Cluster: "shop", Environment: "dev", ID: "my-relay", Role: identity.RoleRelay,
+			Cluster: "local", Environment: "local", ID: "my-relay", Role: identity.RoleRelay,
 			BindAddr: "127.0.0.1:0", ForwardAddr: procs.FreeAddr(t), Seeds: []string{f.Relay("relay-1").GossipAddr()},
 		})
 	}()

@@ -17,7 +17,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, advertise.AdvertiserConfig{
-		Cluster: "shop", Environment: "dev", ID: "echo-1",
+		Cluster: "local", Environment: "local", ID: "echo-1",
 		BindAddr: "127.0.0.1:7451", Seeds: []string{"127.0.0.1:7400"},
 		Services: []advertise.Service{{Name: "echo", Address: "127.0.0.1:9003"}},
 	}); err != nil {

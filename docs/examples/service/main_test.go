@@ -13,7 +13,7 @@ import (
 )
 
 func TestTheProgramAnswersThroughARelay(t *testing.T) {
-	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev", Insecure: true})
+	f := fleet.New(fleet.Config{Cluster: "local", Environment: "local", Insecure: true})
 	defer f.Stop()
 	if err := f.StartRelay("relay-1", nil); err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestTheProgramAnswersThroughARelay(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, advertise.AdvertiserConfig{
-			Cluster: "shop", Environment: "dev", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{f.Relay("relay-1").GossipAddr()},
+			Cluster: "local", Environment: "local", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{f.Relay("relay-1").GossipAddr()},
 			Services: []advertise.Service{{Name: "echo", Address: procs.FreeAddr(t)}}, DrainDelay: time.Millisecond,
 		})
 	}()
