@@ -25,7 +25,7 @@ import (
 // secret that there is.
 func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	t.Parallel()
-	const token, shared = "token-0123456789-token-0123456789", "shared-0123456789-shared-0123456789"
+	const token, shared, credential = "token-0123456789-token-0123456789", "shared-0123456789-shared-0123456789", "Bearer credential-0123456789"
 	dir := t.TempDir()
 	tokenFile := filepath.Join(dir, "token")
 	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
@@ -37,7 +37,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	r, w := f.Relay("r1"), f.Worker("w1")
 	admins := []string{r.Admin, w.Admin}
 	f.Start(r, processConfig{Args: []string{"--admin-token-file", tokenFile}, Env: []string{"RINGWAY_SHARED_KEY=" + shared}})
-	f.Start(w, processConfig{Args: []string{"--admin-token-file", tokenFile, "--service", "echo=127.0.0.1:1"}})
+	f.Start(w, processConfig{Args: []string{"--admin-token-file", tokenFile, "--service", "echo=127.0.0.1:1", "--service", "probed=127.0.0.1:1;check=http:/;header=Authorization:" + credential + ";grace=1h"}})
 	ask := func(binary, admin string, args ...string) ran {
 		return commandOf(t, binary, append(args, "--admin-addr", admin, "--admin-token-file", tokenFile)...)
 	}
@@ -52,6 +52,7 @@ func TestABundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	}
 	secret([]byte(token))
 	secret([]byte(shared))
+	secret([]byte(credential))
 	for _, name := range []string{"r1.keys", "w1.keys", "r1.key", "w1.key"} {
 		text, err := os.ReadFile(s.Path(name))
 		if err != nil {

@@ -108,10 +108,15 @@ func (s *Set) Origin(name string) (Origin, bool) {
 }
 
 // shown returns the value with a secret redacted.
-func (st *setting) shown() string {
-	text := st.text()
-	if st.Secret && text != "" {
+func (st *setting) shown() string { return st.public(st.text()) }
+
+// public returns a text of the setting, or a part of it, with a secret redacted.
+func (st *setting) public(text string) string {
+	switch {
+	case st.Secret && text != "":
 		return redacted
+	case st.Redact != nil:
+		return st.Redact(text)
 	}
 	return text
 }

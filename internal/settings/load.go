@@ -86,9 +86,7 @@ func (s *Set) load(from Sources) Problems {
 					}
 					p.Origin, p.key = st.origin, st.section
 				}
-				if st.Secret && p.Value != "" {
-					p.Value = redacted
-				}
+				p.Value = st.public(p.Value)
 			}
 			found = append(found, p)
 		}
@@ -160,10 +158,7 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 		return nil
 	}
 	st.reset()
-	value, reason := strings.Join(raw, ","), err.Error()
-	if st.Secret {
-		value = redacted
-	}
+	value, reason := st.public(strings.Join(raw, ",")), err.Error()
 	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,11 @@ const proxyProtocol = "v2"
 // selectionOfFlag turns a strategy of --service into one that strategy.Parse accepts. Names
 // of nodes do not contain these characters.
 var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
+
+var checkHeader = regexp.MustCompile(`(;\s*header=[^:;]*:)[^;]*`)
+
+// RedactServices replaces the values of the headers that checks send, which may be credentials.
+func RedactServices(text string) string { return checkHeader.ReplaceAllString(text, "${1}(redacted)") }
 
 // serviceOptions are the options of --service.
 var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "relays", "selection", "request-timeout", "attempt-timeout", "progress-timeout", "retry", "session-cookie", "proxy-protocol", "server-name", "check", "host", "method", "header", "expect", "interval", "timeout", "rise", "fall", "grace"}

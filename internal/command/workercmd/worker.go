@@ -30,7 +30,7 @@ func Command() *cobra.Command {
 		Settings: set, AdminPort: process.WorkerAdminPort, ServicesFile: worker.ServicesFile(),
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
-			return append(s.Banner(), slog.String("services", strings.Join(s.Services, " ")), slog.String("services file", s.ServicesFile))
+			return append(s.Banner(), slog.String("services", worker.RedactServices(strings.Join(s.Services, " "))), slog.String("services file", s.ServicesFile))
 		},
 	}
 	d.Check = func() error {
