@@ -334,9 +334,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (a
 	return answered, joinError(joinErrs)
 }
 
-// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors. If only the
-// keys differ, one of both has missed a rotation. Certificates prove the two to each other, so the
-// one with the older use takes the keys of the other.
+// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors.
 func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
 	if err == nil {
@@ -344,29 +342,44 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 		return nil
 	}
 	var refusal *RefusalError
-	if errors.As(err, &refusal) && refusal.Field == fieldKey && n.cfg.Identity != nil && n.cfg.Keyring != nil {
-		err := n.catchUpKeys(ctx, addr.String())
-		if errors.Is(err, errOlderKeys) {
-			err = n.bringKeys(ctx, addr.String())
-		}
-		if err != nil {
-			n.logger.Debug("gossip keys stay different", "addr", addr, "err", err)
-			return refusal // the caller logs it
-		}
+	if errors.As(err, &refusal) && n.agreesOnKeys(addr.String(), refusal) {
 		return nil
 	}
 	return err
 }
 
-// joinOne has memberlist exchange all states with an address, in both directions.
+// agreesOnKeys reports whether two members have the same keys now of which one has missed a rotation:
+// the other refused this one because of the keys alone. Certificates prove the two to each other, so the
+// one with the older use takes the keys of the other. That takes more round trips than a probe may.
+func (n *Node) agreesOnKeys(addr string, refusal *RefusalError) bool {
+	if refusal.Field != fieldKey || n.cfg.Identity == nil || n.cfg.Keyring == nil {
+		return false
+	}
+	err := n.catchUpKeys(n.closing, addr)
+	if errors.Is(err, errOlderKeys) {
+		err = n.bringKeys(n.closing, addr)
+	}
+	if err != nil {
+		n.logger.Debug("gossip keys stay different", "addr", addr, "err", err)
+	}
+	return err == nil
+}
+
+// joinOne has memberlist exchange all states with an address, in both directions. A distant member
+// that no probe has reached may refuse because of the keys; then it joins once more if they agree.
 func (n *Node) joinOne(addr string) error {
 	_, err := n.list.Join([]string{addr})
+	// memberlist returns only text; the transport has the typed reason.
+	refusal := n.transport.refusals.get(addr)
+	if err != nil && refusal != nil && n.agreesOnKeys(addr, refusal) {
+		_, err = n.list.Join([]string{addr})
+		refusal = n.transport.refusals.get(addr)
+	}
 	if err == nil {
 		n.metrics.joins.WithLabelValues(joinOK).Inc()
 		return nil
 	}
-	// memberlist returns only text; the transport has the typed reason.
-	if refusal := n.transport.refusals.get(addr); refusal != nil {
+	if refusal != nil {
 		n.metrics.joins.WithLabelValues(joinRefused).Inc()
 		return refusal
 	}

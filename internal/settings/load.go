@@ -159,6 +159,9 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 	}
 	st.reset()
 	value, reason := st.public(strings.Join(raw, ",")), err.Error()
+	if st.Secret { // also one that is empty
+		value = redacted
+	}
 	return Problems{{Setting: st.Name, Value: value, Origin: origin, Reason: reason, Allowed: st.allowedText()}}
 }
 

@@ -139,7 +139,7 @@ var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "
 func ParseService(text string) (Service, error) {
 	fail := func(format string, args ...any) (Service, error) {
 		return Service{}, fmt.Errorf("service %q: %s; write name=host:port, or name=host:port;protocol=h2c;weight=20;check=http:/healthz",
-			text, fmt.Sprintf(format, args...))
+			RedactServices(text), fmt.Sprintf(format, args...))
 	}
 	head, options, _ := strings.Cut(text, ";")
 	name, address, ok := strings.Cut(head, "=")
