@@ -20,7 +20,9 @@ func TestAnAttachedWorkerDoesNotGossipAndSaysNothingInClearTextToOtherHosts(t *t
 		{func(s *Settings) { s.Attach, s.TLSCert = []string{"10.0.0.1:7420"}, "w.crt" }, "an address of loopback"},
 		{func(s *Settings) { s.Attach, s.TLSCert = []string{"dns+relays.internal"}, "w.crt" }, "an address of loopback"},
 		{func(s *Settings) { s.Attach, s.TLSCert, s.SidecarAddr = []string{"10.0.0.1:7420"}, "w.crt", ":7421" }, "an address of loopback"},
-		{func(s *Settings) { s.Attach, s.TLSCert, s.SidecarAddr = []string{"10.0.0.1:7420"}, "w.crt", "10.0.0.5:7421" }, ""},
+		{func(s *Settings) {
+			s.Attach, s.TLSCert, s.SidecarAddr = []string{"10.0.0.1:7420"}, "w.crt", "10.0.0.5:7421"
+		}, ""},
 		{func(s *Settings) {
 			s.Attach, s.TLSCert, s.SidecarAddr, s.AdvertiseAddr = []string{"10.0.0.1:7420"}, "w.crt", ":7421", "10.0.0.5"
 		}, ""},

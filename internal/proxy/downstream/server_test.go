@@ -384,7 +384,7 @@ func TestTheNextRequestIsKeptWhileOneIsAnswered(t *testing.T) {
 
 func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
 	ended := make(chan (<-chan struct{}), 1)
-	addr, s := start(t, downstream.Config{HeadTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	addr, s := start(t, downstream.Config{HeadTimeout: 500 * time.Millisecond, IdleTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ended <- r.Context().Done()
 		nc, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -395,7 +395,8 @@ func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
 		_, _ = io.Copy(nc, buffered)
 	})})
 	c := dial(t, addr).say(get + "early")
-	time.Sleep(150 * time.Millisecond) // longer than the limits of requests
+	over := <-ended
+	time.Sleep(600 * time.Millisecond) // longer than the limits of requests
 	c.say(" and late")
 	if err := s.Shutdown(t.Context()); err != nil { // does not wait for it
 		t.Error(err)
@@ -404,7 +405,7 @@ func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
 	if all, err := io.ReadAll(c.Reader); err != nil || string(all) != "early and late" {
 		t.Errorf("%q %v", all, err)
 	}
-	within(t, <-ended, "the end of the context when the handler has returned")
+	within(t, over, "the end of the context when the handler has returned")
 }
 
 // HTTP/2 is recognised by its first bytes, or was selected in the handshake.

@@ -13,6 +13,20 @@ import (
 	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
+// What has arrived while the process was paused is read before a head is late.
+func TestAHeadIsNotLateInTheRoundAfterAPause(t *testing.T) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	g := &progress{c: &conn{Conn: near}, x: &Exchange{Deadline: time.Now().Add(-time.Second)}}
+	g.head.Store(headDue)
+	if g.check(0, true); g.head.Load() != headDue {
+		t.Error("the head is late in this round")
+	}
+	if g.check(0, false); g.head.Load() != headLate {
+		t.Error("the head is not late in the next one")
+	}
+}
+
 // The watch may find a head late just when it arrives.
 func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
 	here, there := net.Pipe()
@@ -22,11 +36,11 @@ func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
 	defer c.Close()
 	g.begin(nil, &x)
 	g.c = c
-	if g.check(0); g.head.Load() != headFree {
+	if g.check(0, false); g.head.Load() != headFree {
 		t.Fatal("an exchange that does not wait for a head was ended")
 	}
 	g.head.Store(headDue)
-	g.check(0)
+	g.check(0, false)
 	if _, err := c.Read(c.one[:]); g.head.Load() != headLate || err == nil {
 		t.Fatal("a late head was not ended:", err)
 	}
@@ -62,7 +76,7 @@ func TestTheWatchEndsNoConnectionWhoseHeadArrivesInTime(t *testing.T) {
 	looking.Go(func() {
 		for !done.Load() {
 			p.mu.Lock()
-			g.check(0)
+			g.check(0, false)
 			p.mu.Unlock()
 		}
 	})

@@ -114,11 +114,14 @@ func (p *Pool) keep(c *conn) bool {
 // because the request may just be setting its own deadline. It runs on the timer's
 // goroutine.
 func (p *Pool) watchRound() {
-	// A process that was paused blames no endpoint for it.
+	// A process that was paused blames no endpoint for it: what has arrived meanwhile is read before the
+	// next round, in which a head may be late.
 	p.mu.Lock()
 	now := time.Now()
 	elapsed := min(now.Sub(p.checked), 2*h2IdlePeriod)
 	p.checked = now
+	p.paused = elapsed > 5*watchPeriod && !p.paused
+	paused := p.paused
 	p.mu.Unlock()
 	// The lock of the HTTP/2 connections is taken before that of the pool, so they are checked
 	// here.
@@ -134,7 +137,7 @@ func (p *Pool) watchRound() {
 	for _, g := range p.watched {
 		// A round that comes late on a busy host counts for five periods at most, because the
 		// exchanges may have had no processor either.
-		g.check(min(elapsed, 5*watchPeriod))
+		g.check(min(elapsed, 5*watchPeriod), paused)
 	}
 	p.endWaits()
 	p.serve()

@@ -52,6 +52,7 @@ type Pool struct {
 	watch   *time.Timer
 	armed   bool
 	checked time.Time // when the watch last ran
+	paused  bool      // that was so long ago that the process may have been paused; never twice in a row
 	cut     bool      // Drain gave up waiting
 
 	lastTimeout time.Time // when a dial last ran out of time with an error that is not Repeated
@@ -395,7 +396,7 @@ func (p *Pool) Abandon() {
 		// The flag stays, because an exchange may be between two waits now. The watch checks it
 		// again in each round.
 		g.abandoned.Store(true)
-		g.check(0)
+		g.check(0, false)
 	}
 	p.failAll(&Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrAbandoned})
 	if len(p.watched) > 0 {

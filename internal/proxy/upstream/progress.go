@@ -195,8 +195,8 @@ func (g *progress) awaitsBody() bool { return g.reading.Load() && g.bodyNeeded.L
 // abandoned ends whatever has moved. Then come the end of the request and the deadline of the head,
 // and last the silence, which is counted in rounds of the watch, so that the exchange reads no
 // clock. The side is recorded once: what this end causes on the other side must not change who is
-// blamed.
-func (g *progress) check(elapsed time.Duration) {
+// blamed. After a pause of this process no head is late.
+func (g *progress) check(elapsed time.Duration, paused bool) {
 	if g.stopping {
 		g.endStopped()
 		return
@@ -214,7 +214,7 @@ func (g *progress) check(elapsed time.Duration) {
 		}
 		return
 	}
-	if g.stream != nil && g.endStream() || g.c != nil && g.endLate() {
+	if g.stream != nil && g.endStream(paused) || g.c != nil && g.endLate(paused) {
 		return
 	}
 	if g.limit <= 0 {
@@ -240,12 +240,12 @@ func (g *progress) check(elapsed time.Duration) {
 
 // endLate ends an exchange over HTTP/1.1 whose head is late. A deadline on the socket would
 // need a timer for each request.
-func (g *progress) endLate() bool {
+func (g *progress) endLate(paused bool) bool {
 	switch g.head.Load() { // once: the exchange may end the wait at any time
 	case headFree:
 		return false
 	case headDue:
-		if !g.headIsLate() || !g.head.CompareAndSwap(headDue, headLate) {
+		if paused || !g.headIsLate() || !g.head.CompareAndSwap(headDue, headLate) {
 			return false
 		}
 	}
@@ -268,9 +268,9 @@ func (p *Pool) headArrived(g *progress) {
 }
 
 // endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late.
-func (g *progress) endStream() bool {
+func (g *progress) endStream(paused bool) bool {
 	cause := context.Cause(g.ctx)
-	if cause == nil && g.x != nil && g.headIsLate() {
+	if cause == nil && g.x != nil && !paused && g.headIsLate() {
 		cause = context.DeadlineExceeded
 	}
 	if cause == nil {

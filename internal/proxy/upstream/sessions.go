@@ -113,7 +113,7 @@ func (p *Pool) stop(most int, meant func(*progress) bool) (n int) {
 func (p *Pool) end(g *progress) {
 	g.stopping, g.endBy = true, time.Now().Add(closeGrace)
 	g.leaving.Store(true)
-	g.check(0)
+	g.check(0, false)
 	p.arm()
 }
 
