@@ -2,7 +2,10 @@ package ringwaygrpc_test
 
 import (
 	"context"
+	"os"
+	"runtime/pprof"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/interop"
@@ -30,8 +33,15 @@ func TestTheInteroperabilityCasesOfGRPCPass(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	client := testpb.NewTestServiceClient(conn)
-	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+	// What the router and the first connection take is no time of the first case.
+	ready, cancel := context.WithTimeout(t.Context(), waitTime)
 	defer cancel()
+	if err := c.router.WaitReady(ready); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.EmptyCall(ready, &testpb.Empty{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
 	for name, run := range map[string]func(context.Context, testpb.TestServiceClient, ...grpc.CallOption){
 		"empty_unary": interop.DoEmptyUnaryCall, "large_unary": interop.DoLargeUnaryCall,
 		"client_streaming": interop.DoClientStreaming, "server_streaming": interop.DoServerStreaming,
@@ -41,10 +51,21 @@ func TestTheInteroperabilityCasesOfGRPCPass(t *testing.T) {
 		"status_code_and_message": interop.DoStatusCodeAndMessage, "special_status_message": interop.DoSpecialStatusMessage,
 		"custom_metadata": interop.DoCustomMetadata,
 	} {
-		t.Run(name, func(*testing.T) { run(ctx, client) })
+		t.Run(name, func(t *testing.T) { run(limited(t), client) })
 	}
-	t.Run("unimplemented_method", func(*testing.T) { interop.DoUnimplementedMethod(ctx, conn) })
-	t.Run("unimplemented_service", func(*testing.T) {
-		interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(conn))
+	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(limited(t), conn) })
+	t.Run("unimplemented_service", func(t *testing.T) {
+		interop.DoUnimplementedService(limited(t), testpb.NewUnimplementedServiceClient(conn))
 	})
+}
+
+// limited returns a context with a time of its own. A case that fails ends the process, so one that
+// takes most of the time shows first what its goroutines wait for.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+	late := time.AfterFunc(waitTime*3/4, func() {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+	})
+	t.Cleanup(func() { late.Stop(); cancel() })
+	return ctx
 }
