@@ -42,13 +42,11 @@ func (c *Catalogue) randomMember() string {
 // are not signed, and a flood of them must not prevent comparisons.
 func (c *Catalogue) startExchanges(ctx context.Context) {
 	for len(c.outbound) < maxOutbound {
-		peer := c.partners.next()
+		peer := c.partners.next(c.exchangingWith)
 		if peer == "" {
 			break
 		}
-		if !c.exchangingWith(peer) {
-			c.start(ctx, &finished{peer: peer}, c.sync)
-		}
+		c.start(ctx, &finished{peer: peer}, c.sync)
 	}
 	c.startFetches(ctx)
 }
@@ -187,12 +185,16 @@ func (p *partners) greet(self membership.Member, before, after *membership.Snaps
 	}
 }
 
-// next removes and returns the partner that has waited longest, "" if there is none.
-func (p *partners) next() (id string) {
-	if len(p.waiting) > 0 {
-		id, p.waiting = p.waiting[0], p.waiting[1:]
+// next removes and returns the partner that has waited longest and is not busy, "" if there is none. A
+// busy one keeps its place: the exchange with it may have begun before what is to be compared.
+func (p *partners) next(busy func(id string) bool) string {
+	for i, id := range p.waiting {
+		if !busy(id) {
+			p.waiting = slices.Delete(p.waiting, i, i+1)
+			return id
+		}
 	}
-	return id
+	return ""
 }
 
 // ended records whether a comparison succeeded.

@@ -127,3 +127,19 @@ func TestAJoinerComparesWithThreeMembersImmediately(t *testing.T) {
 		}
 	})
 }
+
+// A view settles by a comparison that began after the first worker had appeared: it must not wait for the
+// next interval because an earlier exchange with the same member is still running.
+func TestAPartnerThatIsBusyKeepsItsPlace(t *testing.T) {
+	p := newPartners(time.Minute, rand.New(rand.NewPCG(1, 2)))
+	for _, id := range []string{"a", "b"} {
+		p.add(id)
+	}
+	busy := func(id string) bool { return id == "a" }
+	if got := []string{p.next(busy), p.next(busy)}; !slices.Equal(got, []string{"b", ""}) {
+		t.Errorf("while a is busy: %v", got)
+	}
+	if got := p.next(neverBusy); got != "a" {
+		t.Errorf("when a is free: %q", got)
+	}
+}
