@@ -118,7 +118,7 @@ func (b *Balancer[V]) PickExplained(now Instant, excluded *Exclusion, d *Decisio
 // error is that of c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and no
 // allocation but those of c.
 func (b *Balancer[V]) PickBy(now Instant, x *Exclusion, c Chooser) (Pick[V], error) {
-	t, err := b.pickBy(now, x, c)
+	t, err := b.pickBy(now, x, c, nil)
 	return Pick[V]{t}, err
 }
 
@@ -131,13 +131,20 @@ func (b *Balancer[V]) Take(id string, now Instant) (Pick[V], error) {
 	return Pick[V]{t}, err
 }
 
-// Explain describes how a pick would be made now; its random draws are independent of
-// later picks. Explain has no effects: no request is counted, no half-open endpoint is
-// claimed, and the random source of the configuration is not read. The error is that of
-// Pick.
-func (b *Balancer[V]) Explain(now Instant, excluded *Exclusion) (Decision, error) {
-	d := Decision{dryRun: true}
-	_, err := b.pickExplained(now, excluded, &d)
+// Explain describes how a pick would be made now, with a Chooser as by [Balancer.PickBy]; its random
+// draws are independent of later picks. Of what the Chooser chooses only the ID of the Winner is known.
+// Explain has no effects: no request is counted, no half-open endpoint is claimed, and the random source
+// of the configuration is not read. The error is that of Pick or PickBy. excluded and c may be nil.
+func (b *Balancer[V]) Explain(now Instant, excluded *Exclusion, c Chooser) (d Decision, err error) {
+	d.dryRun = true
+	if c == nil {
+		_, err = b.pickExplained(now, excluded, &d)
+		return d, err
+	}
+	if excluded == nil {
+		excluded = new(Exclusion)
+	}
+	_, err = b.pickBy(now, excluded, c, &d)
 	return d, err
 }
 

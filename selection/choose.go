@@ -71,7 +71,8 @@ func (c *choosing) widen(fresh bool) bool {
 	return true
 }
 
-func (b *core) pickBy(now Instant, x *Exclusion, by Chooser) (ticket, error) {
+// pickBy lets by choose. With a description whose dry run it is, nothing begins.
+func (b *core) pickBy(now Instant, x *Exclusion, by Chooser, d *Decision) (ticket, error) {
 	t := b.table.Load()
 	x.choosing = choosing{table: t, now: now.tick(), all: x.count() == 0 && !t.limited && !t.inactive}
 	defer func() { x.choosing = choosing{} }() // it must not keep the table
@@ -81,7 +82,7 @@ func (b *core) pickBy(now Instant, x *Exclusion, by Chooser) (ticket, error) {
 		switch {
 		case err == nil && id == "":
 			x.choosing = choosing{}
-			return b.pick(now, x, nil)
+			return b.pick(now, x, d)
 		case err != nil && x.choosing.widen(x.count() == 0):
 			continue
 		case err != nil && x.choosing.full:
@@ -92,6 +93,11 @@ func (b *core) pickBy(now Instant, x *Exclusion, by Chooser) (ticket, error) {
 		missing = ""
 		if e := t.byID[id]; e == nil {
 			missing = id // the Chooser has another range
+		} else if !d.real() {
+			if most := ownLimit(e); most == 0 || int(e.state.outstanding()) < most {
+				d.Winner = Candidate{ID: id}
+				return ticket{}, nil
+			}
 		} else if p, ok := e.take(now); ok {
 			return p, nil
 		} // else it has just become full

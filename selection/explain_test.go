@@ -39,7 +39,7 @@ func TestAnExplanationChangesNothing(t *testing.T) {
 	probes := 0
 	for range 500 {
 		for _, excluded := range []*Exclusion{nil, &tried} {
-			d, err := r.Explain(r.now, excluded)
+			d, err := r.Explain(r.now, excluded, nil)
 			if err != nil || d.Winner.ID == "" || d.Reason == "" {
 				t.Fatalf("%+v, %v", d, err)
 			}
@@ -131,7 +131,7 @@ func TestAnExplainedPickIsThePick(t *testing.T) {
 func TestTheReasonExplainsThePick(t *testing.T) {
 	reason := func(r *rig, excluded *Exclusion) string {
 		t.Helper()
-		d, err := r.Explain(r.now, excluded)
+		d, err := r.Explain(r.now, excluded, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestTheReasonExplainsThePick(t *testing.T) {
 		t.Errorf("one is dominant: %v", seen)
 	}
 	r.winner.bits.Store(math.Float32bits(1)) // no endpoint has so good a score
-	if d, err := r.Explain(r.now, nil); err != nil || len(d.Pairs) != 1 {
+	if d, err := r.Explain(r.now, nil, nil); err != nil || len(d.Pairs) != 1 {
 		t.Errorf("drawn again next to a dominant endpoint: %+v, %v", d.Pairs, err)
 	}
 	r.request("w1", 10*time.Microsecond, Success)
@@ -183,7 +183,7 @@ func TestTheReasonExplainsThePick(t *testing.T) {
 		r.ticketOf(fmt.Sprintf("w%d", i)).AddTo(&tried)
 	}
 	r.update(rangeOf(8)[:8])
-	if d, err := r.Explain(r.now, &tried); !errors.Is(err, ErrNoEndpoint) || d.Reason != err.Error() {
+	if d, err := r.Explain(r.now, &tried, nil); !errors.Is(err, ErrNoEndpoint) || d.Reason != err.Error() {
 		t.Errorf("%+v, %v", d, err)
 	}
 	r = fleet(t, 3, DefaultConfig())
@@ -215,7 +215,7 @@ func TestAnExplanationChangesNoScoreOfTheWinners(t *testing.T) {
 	r.requests(20, "w0", 100*ms, Success)
 	before := r.winner.load()
 	for range 200 {
-		if _, err := r.Explain(r.now, nil); err != nil {
+		if _, err := r.Explain(r.now, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

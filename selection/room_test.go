@@ -193,7 +193,7 @@ func TestAPickReportsThatTheOtherHadNoRoom(t *testing.T) {
 	r.update(limited(true, 1, 0))
 	r.settle()
 	r.pickFrom("w0")
-	d, err := r.Explain(r.now, nil)
+	d, err := r.Explain(r.now, nil, nil)
 	if want := `"w0", the other of the pair drawn, is full`; err != nil || d.Winner.ID != "w1" || d.Reason != want {
 		t.Errorf("%+v, %v", d, err)
 	}

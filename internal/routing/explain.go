@@ -52,21 +52,30 @@ func (s *Service) Explain(key string, now selection.Instant) Decision {
 func (s *Service) explain(key string, now selection.Instant) Decision {
 	c := s.Choice()
 	if c.strategy == nil {
-		d, err := s.Endpoints.Explain(now, nil)
+		d, err := s.Endpoints.Explain(now, nil, nil)
 		return s.balancerDecision(c, d, err)
 	}
+	var last strategy.Decision
 	stats := s.Endpoints.Stats(now)
-	var out []string
-	for _, st := range stats {
-		if !st.Usable {
-			out = append(out, st.ID)
+	chosen, err := s.Endpoints.Explain(now, nil, &ordering{choice: c, request: strategy.Request{Key: key, Now: now}, decision: &last, dryRun: true})
+	d := s.strategyDecision(c, last, stats)
+	s.endDecision(&d, chosen.Winner.ID, err)
+	return d
+}
+
+// endDecision completes the decision of a strategy with what the balancer made of it: that it has picked
+// itself, or found no endpoint with room.
+func (s *Service) endDecision(d *Decision, winner string, err error) {
+	switch {
+	case err != nil && d.Winner != "": // what it chose has no room
+		d.Winner, d.Reason = "", err.Error()
+	case err == nil && d.Winner == "":
+		targets := s.Route().Range
+		if i := slices.IndexFunc(targets, func(t *Target) bool { return t.ID == winner }); i >= 0 {
+			d.Winner = targets[i].Node
 		}
+		d.Reason = "nothing was measured yet that could be used (" + d.Reason + "); the balancer picked"
 	}
-	d := c.strategy.Explain(strategy.Request{Key: key, Now: now, Excluded: [][]string{out}})
-	if d.Err != nil && len(out) > 0 { // as in Pick: an evicted endpoint is better than none
-		d = c.strategy.Explain(strategy.Request{Key: key, Now: now})
-	}
-	return s.strategyDecision(c, d, stats)
 }
 
 // PickExplained is Pick with an explanation. It allocates, so it is only for debugging.
@@ -95,10 +104,11 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 	tried.ordering = ordering{choice: c, request: strategy.Request{Key: key, Now: now}, decision: &last}
 	p, err := s.Endpoints.PickBy(now, &tried.exclusion, &tried.ordering)
 	d := s.strategyDecision(c, last, stats)
-	if err == nil && last.Winner == nil {
-		d.Winner = p.Value().Node
-		d.Reason = "nothing was measured yet that could be used (" + d.Reason + "); the balancer picked"
+	winner := ""
+	if err == nil {
+		winner = p.ID()
 	}
+	s.endDecision(&d, winner, err)
 	return p, d, err
 }
 

@@ -297,15 +297,20 @@ type ordering struct {
 	choice   *Choice
 	request  strategy.Request
 	decision *strategy.Decision // gets the last choice; nil if nothing explains it
+	dryRun   bool               // nothing is counted; only with a decision
 }
 
 // Choose implements selection.Chooser.
 func (o *ordering) Choose(x *selection.Exclusion) (id string, err error) {
 	o.request.Balancer = x
 	var e *strategy.Endpoint
-	if o.decision == nil {
+	switch {
+	case o.decision == nil:
 		e, err = o.choice.strategy.Pick(o.request)
-	} else {
+	case o.dryRun:
+		*o.decision = o.choice.strategy.Explain(o.request)
+		e, err = o.decision.Winner, o.decision.Err
+	default:
 		*o.decision = o.choice.strategy.PickExplained(o.request)
 		e, err = o.decision.Winner, o.decision.Err
 	}

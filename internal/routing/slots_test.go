@@ -286,3 +286,30 @@ func TestSlotsSpreadsSessionsEvenlyWhereWorkersReportTheirLoad(t *testing.T) {
 		t.Errorf("the load of w01 is %v with %d sessions", load, open["w01"])
 	}
 }
+
+// The worker of the key has no room and refuses nothing by itself, and of the others one is evicted: any
+// is better than none, unless no place is left.
+func TestAnExplanationNamesTheWorkerThatARequestWouldGet(t *testing.T) {
+	const evicted = "w04"
+	for _, text := range []string{"stable", "ordered;preferred=w01,w02,w03,w04", "manual;preferred=w01,w02,w03,w04"} {
+		p := newPicking(t, 4, text)
+		key := "alice"
+		for p.to(key) == evicted {
+			key += "x"
+		}
+		p.evict(evicted)
+		p.Refresh(p.now)
+		p.route(4, func(_ int, target *routing.Target) { target.Limit = 1 })
+		for step := range 5 {
+			d := p.Explain(key, p.now)
+			ticket, err := p.Pick(key, p.now, &routing.Tried{})
+			picked := ""
+			if err == nil {
+				picked = ticket.Value().Node
+			}
+			if d.Winner != picked || (picked == evicted) != (step == 3) || (picked == "") != (step == 4) {
+				t.Errorf("%s, with %d requests in flight: %q is explained, %q picked (%v)", text, step, d.Winner, picked, err)
+			}
+		}
+	}
+}

@@ -281,7 +281,7 @@ func (s *Set) warnUnknownVariables(environ map[string]string) {
 	var warnings []string
 	for name := range environ {
 		rest, ours := strings.CutPrefix(name, s.prefix)
-		if !ours || known[name] || s.foreign[name] || serviceLink.MatchString(rest) || serviceLink.MatchString(name) {
+		if !ours || known[name] || serviceLink.MatchString(rest) || serviceLink.MatchString(name) {
 			continue
 		}
 		text := "environment variable " + name + " is not a setting and is ignored"

@@ -88,7 +88,6 @@ type Set struct {
 	prefix   string
 	settings []*setting
 	byName   map[string]*setting
-	foreign  map[string]bool // environment variables of other programs
 	checks   []func() []Problem
 	doubts   []func() []string // see Warn
 	mistakes []string          // programming mistakes in declarations, reported by Load
@@ -101,10 +100,9 @@ type Set struct {
 // without the underscore.
 func New(name, prefix string) *Set {
 	s := &Set{
-		name:    name,
-		prefix:  prefix + "_",
-		byName:  map[string]*setting{},
-		foreign: map[string]bool{},
+		name:   name,
+		prefix: prefix + "_",
+		byName: map[string]*setting{},
 	}
 	String(s, &s.path, Spec{
 		Name:        "config",
@@ -145,14 +143,6 @@ func validName(name string) bool {
 // Variable returns the environment variable of the named setting.
 func (s *Set) Variable(name string) string {
 	return s.prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-}
-
-// AlsoKnown names settings of other programs with the same prefix, so that their
-// environment variables cause no warning here.
-func (s *Set) AlsoKnown(names ...string) {
-	for _, name := range names {
-		s.foreign[s.Variable(name)] = true
-	}
 }
 
 // Names returns the names of all settings, sorted.

@@ -386,12 +386,10 @@ func TestEveryKindGivesTheReasonOfARefusal(t *testing.T) {
 func TestAnUnknownVariableIsAWarningWithASuggestion(t *testing.T) {
 	cfg := defaults()
 	s := declare(cfg)
-	s.AlsoKnown("service-addr")
 	err := s.Load(settings.Sources{Environ: []string{
 		"RINGWAY_CLUSTER=a",
 		"RINGWAY_LOGLEVEL=debug",       // mistyped
 		"RINGWAY_QQQQQQQQQQQ=1",        // like nothing
-		"RINGWAY_SERVICE_ADDR=:1",      // another program's
 		"RINGWAY_PORT_7400_TCP_ADDR=x", // set by Kubernetes
 		"RINGWAY_ADMIN_SERVICE_HOST=x",
 		"OTHER_LOGLEVEL=debug",
