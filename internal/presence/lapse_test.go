@@ -159,17 +159,20 @@ func TestARelayThatHearsNoOtherKeepsTheirLists(t *testing.T) {
 		for range 12 {
 			time.Sleep(5 * time.Second)
 			for _, relay := range relays {
-				if f.expire(f.lists[relay], snapshot); len(f.lists[relay].workers) == 0 {
+				if f.expire(f.lists[relay], snapshot, time.Now()); len(f.lists[relay].workers) == 0 {
 					t.Fatalf("the list of %s is empty after a minute in which no relay was heard", relay)
 				}
 			}
 		}
+		if f.expire(f.lists["r1"], snapshot, time.Now().Add(-aloneLife)); len(f.lists["r1"].workers) == 0 {
+			t.Error("the attempt that has failed began long ago, and a new one has not")
+		}
 		f.lists["r1"].heard = time.Now()
-		if f.expire(f.lists["r2"], snapshot); len(f.lists["r2"].workers) > 0 {
+		if f.expire(f.lists["r2"], snapshot, time.Now()); len(f.lists["r2"].workers) > 0 {
 			t.Error("r1 is heard, r2 has not been for a minute, and its list counts")
 		}
 		time.Sleep(aloneLife)
-		if f.expire(f.lists["r3"], snapshot); len(f.lists["r3"].workers) > 0 {
+		if f.expire(f.lists["r3"], snapshot, time.Now()); len(f.lists["r3"].workers) > 0 {
 			t.Error("a list counts although gossip has its relay alive and it has been silent for minutes")
 		}
 	})

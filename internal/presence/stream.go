@@ -100,11 +100,11 @@ func (f *Fleet) keepReading(ctx context.Context, id string, l *foreign) {
 		}
 		f.metrics.failed.WithLabelValues(problemStream).Inc()
 		f.logger.Debug("the stream of attached workers from a relay ended", "relay", id, "err", err)
+		f.expire(l, f.Node.Snapshot(), started)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		f.expire(l, f.Node.Snapshot())
 	}
 }
 
@@ -116,8 +116,9 @@ func (f *Fleet) settle(l *foreign) {
 	f.notify()
 }
 
-// expire empties a list that has not been confirmed for too long.
-func (f *Fleet) expire(l *foreign, s *membership.Snapshot) {
+// expire empties a list that had not been confirmed for too long when the attempt began that has failed to
+// read it again.
+func (f *Fleet) expire(l *foreign, s *membership.Snapshot, began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	life := aloneLife
@@ -126,7 +127,7 @@ func (f *Fleet) expire(l *foreign, s *membership.Snapshot) {
 			life = listLife
 		}
 	}
-	if len(l.workers) > 0 && time.Since(l.heard) > life && s != nil && !s.Degraded() {
+	if len(l.workers) > 0 && began.Sub(l.heard) > life && s != nil && !s.Degraded() {
 		f.changedAll(&l.list)
 		l.list = *newList()
 		f.notify()
@@ -223,7 +224,7 @@ func (f *Fleet) apply(l *foreign, c change) error {
 		f.metrics.failed.WithLabelValues(problemGap).Inc()
 		return errors.New("a change is missing")
 	}
-	l.sequence = c.sequence
+	l.sequence, l.heard = c.sequence, time.Now()
 	for _, g := range c.gone {
 		if g.left {
 			f.left[g.instance] = struct{}{}

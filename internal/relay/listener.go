@@ -40,8 +40,8 @@ var defaultClients = ClientConfig{
 // differs between the listeners.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Config) {
 	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), cfg.Clients
-	if hooks.Shared { // the relay that forwards has limited its clients, in units that HTTP/2 counts differently
-		limits.MaxHead, limits.MaxStreams = http.DefaultMaxHeaderBytes, downstream.DefaultMaxStreams
+	if hooks.Shared { // the relay that forwards has limited its clients
+		limits.MaxHead, limits.MaxStreams = 0, 0
 	}
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{

@@ -32,7 +32,7 @@ func (r *Router) listen(handler http.Handler) (*peers, error) {
 	}
 	p := &peers{socket: socket, server: downstream.New(downstream.Config{
 		Handler: handler, HeadTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout,
-		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), MaxHead: downstream.DefaultMaxHead, MaxStreams: downstream.DefaultMaxStreams, Logger: r.cfg.Logger,
+		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), Shared: true, Logger: r.cfg.Logger,
 	})}
 	if source := r.member.Identity; source != nil {
 		p.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: socket, Source: source, Refused: ingress.NewRefusedPeers(r.cfg.Registerer), Logger: r.cfg.Logger})

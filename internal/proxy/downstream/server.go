@@ -34,10 +34,11 @@ type Config struct {
 	SendTimeout time.Duration
 	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes.
 	MaxHead int
-	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default 250.
+	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default DefaultMaxStreams.
 	MaxStreams int
-	// Shared means that the clients are relays, which have bounded the head of each request, and have
-	// requests of many clients on one connection: see http2.Config.Shared.
+	// Shared means that the clients are relays, and have requests of many clients on one connection: see
+	// http2.Config.Shared. They have bounded the head of each request, in units that HTTP/2 counts
+	// differently, so MaxHead stays the default.
 	Shared bool
 	// Prologue prepares a connection before its first request, and may read from it and put TLS
 	// around it. It returns the connection to serve; the server closes the one that it was given
@@ -89,7 +90,7 @@ func New(cfg Config) *Server {
 		cfg.MaxHead = http.DefaultMaxHeaderBytes
 	}
 	if cfg.MaxStreams == 0 {
-		cfg.MaxStreams = 250
+		cfg.MaxStreams = DefaultMaxStreams
 	}
 	for _, f := range []*func(){&cfg.Malformed, &cfg.Incomplete, &cfg.Abusive, &cfg.Stalled} {
 		if *f == nil {

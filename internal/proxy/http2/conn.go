@@ -104,7 +104,7 @@ type Conn struct {
 
 	received int64 // how many bytes the other side may still send
 	credit   int64 // how many bytes were read since the last WINDOW_UPDATE
-	grown    int64 // how much larger the windows of streams are than Config.Window, together
+	grown    int64 // how much larger the windows of streams are than Config.Window, where that is counted
 
 	goingAway  bool   // GOAWAY was sent, or Shutdown was called
 	lastServed uint32 // streams above are refused once GOAWAY has named it

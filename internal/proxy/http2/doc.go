@@ -29,7 +29,8 @@
 //     not hold up the others on the connection: the windows of the streams bound what is held.
 //   - The window of a stream doubles, up to Config.MaxWindow, when its transfer has used it
 //     up twice: short bodies need little memory, and long ones get the bandwidth of a path
-//     with a delay. Where the streams bound what is held, they grow by 8 MiB together.
+//     with a delay. Where the streams bound what is held, they grow by 8 MiB
+//     together, and by 64 MiB on all connections.
 //   - What is malformed resets the stream; what makes the rest of the connection
 //     unintelligible ends the connection (RFC 9113 §5.4).
 //   - Frames that carry nothing and requests that are reset cost from a budget; see

@@ -71,10 +71,15 @@ func TestCancelledRequestsEndNoConnectionOfARelay(t *testing.T) {
 		})
 		bubble(t, waits.server(cfg), true, func(p *peer) {
 			p.settle()
-			for i := range maxBudget {
-				p.request(uint32(2*i+1), flagEndStream)
+			for round := range maxBudget / cfg.MaxStreams { // those of one round together, as when a client breaks off
+				first := uint32(2*round*cfg.MaxStreams + 1)
+				for i := range uint32(cfg.MaxStreams) {
+					p.request(first+2*i, flagEndStream)
+				}
 				synctest.Wait()
-				p.say(appendReset(nil, uint32(2*i+1), Cancel))
+				for i := range uint32(cfg.MaxStreams) {
+					p.say(appendReset(nil, first+2*i, Cancel))
+				}
 				synctest.Wait()
 			}
 			if p.settle(); p.over() == shared {
@@ -130,6 +135,9 @@ func TestWindowsThatHaveGrownAreBoundedTogether(t *testing.T) {
 		}
 		if most := streams*defaultWindow + maxGrown; held > most || held < most/2 {
 			t.Errorf("%d bytes are held, at most %d should be", held, most)
+		}
+		if got := maxGrown - p.c.grown; got <= 0 || all[8].target <= 2*defaultWindow || all[9].target <= defaultWindow {
+			t.Errorf("%d bytes are left to grow by, the windows of the ninth and tenth are %d and %d", got, all[8].target, all[9].target)
 		}
 		for _, s := range all {
 			s.Close()

@@ -333,7 +333,10 @@ func (c *Conn) refuse(fault streamError) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cost := 4
-	if fault.code == RefusedStream {
+	switch {
+	case fault.code == RefusedStream && c.cfg.Shared: // its streams are reset, and their handlers have not returned
+		cost = 0
+	case fault.code == RefusedStream:
 		cost = 2
 	}
 	if err := c.charge(cost); err != nil {
@@ -377,7 +380,6 @@ func (c *Conn) onReset(f frame, payload []byte) error {
 	switch {
 	case c.client || s.sentEnd: // a client that has the answer owes nothing
 	case c.cfg.Shared: // its client has left; streams that are reset count until their handlers have returned
-		err = c.charge(2)
 	default:
 		err = c.charge(4)
 	}

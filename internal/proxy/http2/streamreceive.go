@@ -89,10 +89,11 @@ func (s *Stream) received(padding int, data []byte) {
 func (c *Conn) bounds() bool { return !c.client && !c.cfg.Shared }
 
 // Windows that have grown are filled by streams that read no more. These bounds are beyond Config.Window
-// of each stream, for the streams of one connection and of all connections of the process.
+// of each stream, for the streams of one connection and of all connections of the process. A window takes
+// at most half of what is left, so that streams which stay open leave some to those that come.
 const (
 	maxGrown    = 8 << 20
-	maxGrownAll = 128 << 20
+	maxGrownAll = 64 << 20
 )
 
 var grownAll atomic.Int64
@@ -106,13 +107,11 @@ func (s *Stream) grow() int64 {
 		return 0
 	}
 	if !c.bounds() {
-		if c.grown+more > maxGrown {
+		more = min(more, (maxGrown-c.grown)/2, (maxGrownAll-grownAll.Load())/2)
+		if more < maxFrame {
 			return 0
 		}
-		if grownAll.Add(more) > maxGrownAll {
-			grownAll.Add(-more)
-			return 0
-		}
+		grownAll.Add(more) // other connections may do the same at once: the bound is approximate
 		c.grown += more
 		s.extra += more
 	}

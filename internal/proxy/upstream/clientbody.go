@@ -113,7 +113,7 @@ func (b *clientBody) took(n int, err error) (int, error) {
 			err = errUnfinished
 		}
 	}
-	if err != nil && b.progress != nil {
+	if b.progress != nil && b.progress.bodyOpen.Load() && (err != nil || b.endArrived()) {
 		b.progress.bodyOpen.Store(false)
 	}
 	if err == io.EOF {
@@ -129,6 +129,16 @@ func (b *clientBody) took(n int, err error) (int, error) {
 		b.failed.Store(true)
 	}
 	return n, err
+}
+
+// endArrived reports whether the client has sent the end of its body, which may be unread.
+func (b *clientBody) endArrived() bool {
+	body, knows := b.body.(buffering)
+	if !knows {
+		return false
+	}
+	_, end := body.Buffered()
+	return end
 }
 
 // refuse records that the client has sent what cannot be passed on.

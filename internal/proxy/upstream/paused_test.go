@@ -42,10 +42,13 @@ func served(t *testing.T, protocol advertise.Protocol, service *http.Server) (p 
 
 // The service works on what it has, and its window is closed meanwhile: the exchange waits for it to
 // read, not for the client.
-func TestAStreamWhoseServicePausesEndsOnlyWhenNothingMovesForTheProgressTimeout(t *testing.T) {
-	const limit, silence = 3 * time.Second, time.Minute
+func TestAStreamWhoseServicePausesHasTheLongerOfTheTimesForAnAnswerAndForProgress(t *testing.T) {
+	const silence = time.Minute
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
-		for _, pause := range []time.Duration{10 * time.Second, time.Hour} {
+		for _, c := range []struct{ limit, pause time.Duration }{
+			{3 * time.Second, 10 * time.Second}, {3 * time.Second, time.Hour}, {2 * time.Minute, 90 * time.Second}, {2 * time.Minute, time.Hour},
+		} {
+			limit, pause := c.limit, c.pause
 			synctest.Test(t, func(t *testing.T) {
 				got, over := make(chan int64, 1), make(chan struct{})
 				p, end := served(t, protocol, &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -69,17 +72,43 @@ func TestAStreamWhoseServicePausesEndsOnlyWhenNothingMovesForTheProgressTimeout(
 				_ = send.Close()
 				_ = body.Close()
 				after := time.Since(began)
-				if pause < silence {
+				if most := max(limit, silence); pause < most {
 					if n := <-got; fault != nil || n != size {
 						t.Errorf("%s: after a pause of %v the service got %d bytes, %v", protocol, pause, n, fault)
 					}
-				} else if fault == nil || res.Silent != SilentEndpoint || after < silence || after > silence+time.Second {
-					t.Errorf("%s: a service that never reads: %v (silent: %v) after %v", protocol, fault, res.Silent, after)
+				} else if fault == nil || !fault.Timeout() || fault.Client() || res.Silent != SilentNone || after < most || after > most+time.Second {
+					t.Errorf("%s: a service that never reads: %v (silent: %v) after %v, want %v", protocol, fault, res.Silent, after, most)
 				}
 				close(over)
 				end()
 			})
 		}
+	}
+}
+
+// arrived is a body over HTTP/2 that is whole and not read.
+type arrived struct{ *strings.Reader }
+
+func (b arrived) Buffered() (int, bool) { return b.Len(), true }
+func (arrived) Close() error            { return nil }
+
+// A call of gRPC has no length. Its client has ended its side, and the service takes but a part.
+func TestARequestThatIsWholeHasTheTimeForAnAnswerAlsoWhileItIsSent(t *testing.T) {
+	const limit = 3 * time.Second
+	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
+		synctest.Test(t, func(t *testing.T) {
+			over := make(chan struct{})
+			p, end := served(t, protocol, &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })})
+			r := httptest.NewRequest(http.MethodPost, "/", arrived{strings.NewReader(strings.Repeat("x", 8<<20))})
+			r.ContentLength, r.ProtoMajor, r.ProtoMinor = -1, 2, 0
+			began := time.Now()
+			_, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: time.Minute})
+			if after := time.Since(began); fault == nil || !fault.Timeout() || after > limit+time.Second {
+				t.Errorf("%s: %v after %v", protocol, fault, after)
+			}
+			close(over)
+			end()
+		})
 	}
 }
 
@@ -107,7 +136,10 @@ func TestTrailersThatTheServiceDoesNotAcceptAreTheClientsFault(t *testing.T) {
 		if err := p.Warm(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		<-p.h2.conns[0].Ready() // the settings of the service have arrived
+		p.h2.mu.Lock()
+		conn := p.h2.conns[0]
+		p.h2.mu.Unlock()
+		<-conn.Ready() // the settings of the service have arrived
 		r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(strings.NewReader("body")))
 		r.ContentLength, r.ProtoMajor, r.ProtoMinor = length, 2, 0
 		r.Trailer = http.Header{"X-Sum": {strings.Repeat("y", 2<<10)}}

@@ -230,8 +230,14 @@ func (g *progress) check(elapsed time.Duration, paused bool) {
 		if g.quiet += elapsed; g.quiet < g.limit {
 			return
 		}
-		if g.tunnel == nil && !g.answering.Load() && side == SilentBoth && g.x != nil && !hasPassed(g.x.afterBody(g.bodyMoved())) {
-			return // an open stream without an answer has at least the time of a request
+		if g.tunnel == nil && !g.answering.Load() && side != SilentClient && g.x != nil {
+			if !hasPassed(g.x.afterBody(g.bodyMoved())) {
+				return // an open stream without an answer has at least the time of a request
+			}
+			if side == SilentEndpoint { // it reads nothing, and has not begun to answer
+				g.endHead()
+				return
+			}
 		}
 		g.silent = side
 	}
@@ -251,6 +257,16 @@ func (g *progress) endLate(paused bool) bool {
 	}
 	_ = g.c.SetDeadline(expiredDeadline)
 	return true
+}
+
+// endHead ends the wait for a head as its deadline does.
+func (g *progress) endHead() {
+	switch {
+	case g.stream != nil:
+		g.stream.Interrupt(context.DeadlineExceeded)
+	case g.c != nil && g.head.CompareAndSwap(headDue, headLate):
+		_ = g.c.SetDeadline(expiredDeadline)
+	}
 }
 
 // headArrived ends the deadline of the head over HTTP/1.1.

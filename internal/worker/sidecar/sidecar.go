@@ -114,11 +114,10 @@ func New(cfg Config) (*Sidecar, error) {
 		Refused: s.metrics.refused, Logger: cfg.Logger,
 	})
 	s.connected = &connected{Listener: s.admission, source: cfg.Identity, enough: cfg.ReadyRelays, relays: map[string]bool{}}
-	// No time limits here: the relay has already limited the size of the head and its time,
-	// in units that HTTP/2 counts differently.
+	// No time limits here: the relay has already limited the time of the head.
 	s.server = downstream.New(downstream.Config{
 		Handler: http.HandlerFunc(s.serve), SendTimeout: cfg.ProgressTimeout,
-		MaxStreams: downstream.DefaultMaxStreams, Shared: true, Logger: cfg.Logger,
+		Shared: true, Logger: cfg.Logger,
 	})
 	return s, nil
 }
