@@ -22,7 +22,7 @@ import (
 var decide = []string{
 	"affinity", "selection", "internal/outlier", "internal/relaypool", "internal/peering",
 	"membership", "membership/internal/trust", "advertise",
-	"internal/proxy/http2", "internal/proxy/downstream", "internal/proxy/upstream",
+	"internal/proxy/http1", "internal/proxy/http2", "internal/proxy/downstream", "internal/proxy/upstream",
 }
 
 //go:embed survivors.txt

@@ -338,15 +338,24 @@ func TestOfManyRefusalsWithoutAWindowEightWaitAndTheOthersHaveNoBody(t *testing.
 
 func TestAClientOverHTTP2IsAskedForItsBodyOnlyWhenTheBodyIsRead(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/read" {
+		switch r.URL.Path {
+		case "/read":
 			_, _ = io.Copy(w, r.Body)
+		case "/answer-and-read":
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.Copy(io.Discard, r.Body)
 		}
 	})})
 	c := streamsTo(t, addr)
-	for path, asked := range map[string]bool{"/read": true, "/refuse": false} {
+	for path, asked := range map[string]bool{"/read": true, "/refuse": false, "/answer-and-read": false} {
 		s := c.NewStream()
 		if err := s.Open(request("POST", path, "expect", "100-continue"), false, false); err != nil {
 			t.Fatal(err)
+		}
+		if path == "/answer-and-read" { // it sends the body unasked
+			if _, err := s.Write([]byte("body"), true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		head, err := s.Answer()
 		if err != nil || (head.Status == 100) != asked {

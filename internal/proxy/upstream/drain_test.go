@@ -245,3 +245,46 @@ func TestSessionsAreSpreadEvenly(t *testing.T) {
 		}
 	}
 }
+
+// A read that runs out of time within a frame is repeated only while Sessions ends the tunnel.
+func TestAWebSocketThatIsSilentWithinAFrameEndsAfterTheProgressTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silence = time.Minute
+		p, err := NewPool(Config{Address: "service:80", Sessions: &Sessions{}, Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+					_, _ = io.WriteString(far, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x05h")
+				}
+				_, _ = io.Copy(io.Discard, far)
+				_ = far.Close()
+			}()
+			return near, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, far := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		began, ended := time.Now(), make(chan Result, 1)
+		go func() {
+			res, _ := p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Exchange{Progress: silence})
+			ended <- res
+		}()
+		select {
+		case res := <-ended:
+			if after := time.Since(began); res.Silent != SilentBoth || after < silence || after > 2*silence {
+				t.Errorf("ended after %v, silent: %v", after, res.Silent)
+			}
+		case <-time.After(time.Hour):
+			t.Error("it has not ended within an hour")
+			_ = near.Close()
+			<-ended
+		}
+		_ = far.Close()
+		p.Close()
+	})
+}
