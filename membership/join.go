@@ -297,6 +297,7 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (a
 			answered = append(answered, addr)
 		}
 	}
+	reached = append(reached, n.agreeOnKeys(errs, len(reached) > 0)...)
 	if len(reached) == 0 {
 		// Distant members can need more than the half second of a probe.
 		for _, addr := range addrs {
@@ -341,11 +342,33 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 		_ = conn.Close() // only the hello was needed; an error means that the peer closed first
 		return nil
 	}
-	var refusal *RefusalError
-	if errors.As(err, &refusal) && n.agreesOnKeys(addr.String(), refusal) {
-		return nil
-	}
 	return err
+}
+
+// agreeOnKeys returns the addresses that refused this member because of the keys and accept it now. If
+// others were reached it returns none at once, and what it does for those that refused goes on.
+func (n *Node) agreeOnKeys(errs map[netip.AddrPort]error, others bool) (agreed []netip.AddrPort) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for addr, err := range errs {
+		var refusal *RefusalError
+		if !errors.As(err, &refusal) || refusal.Field != fieldKey {
+			continue
+		}
+		if others {
+			n.wg.Go(func() { n.agreesOnKeys(addr.String(), refusal) })
+			continue
+		}
+		asking.Go(func() {
+			if n.agreesOnKeys(addr.String(), refusal) {
+				mu.Lock()
+				defer mu.Unlock()
+				agreed = append(agreed, addr)
+			}
+		})
+	}
+	asking.Wait()
+	return agreed
 }
 
 // agreesOnKeys reports whether two members have the same keys now of which one has missed a rotation:

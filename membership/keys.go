@@ -307,6 +307,7 @@ func (n *Node) catchUpKeys(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // this node may close meanwhile
 	defer conn.Close()
 	if !peer.Certified || !peer.Role.Relays() {
 		return fmt.Errorf("%s is a %s: gossip keys are taken from relays and gates only", peer.ID, peer.Role)
@@ -344,6 +345,7 @@ func (n *Node) bringKeys(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer conn.Close()
 	if !peer.Certified {
 		return fmt.Errorf("%s has no certificate", peer.ID)

@@ -165,13 +165,13 @@ func fileSchema(set *settings.Set, manifest string) (map[string]any, error) {
 	return schema, nil
 }
 
-// wholeTimes requires an hour where the schema of the file allows a date: the chart quotes what it writes
+// wholeTimes requires the whole form of RFC 3339 where the schema of the file allows a date: the chart quotes what it writes
 // into the file, and of a quoted time YAML reads only the whole form.
 func wholeTimes(schema any) {
 	switch schema := schema.(type) {
 	case map[string]any:
 		if schema["pattern"] == settings.DatePattern {
-			schema["pattern"] = `^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt].+$`
+			schema["pattern"] = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`
 		}
 		for _, part := range schema {
 			wholeTimes(part)

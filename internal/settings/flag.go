@@ -108,9 +108,23 @@ func (s *Set) Origin(name string) (Origin, bool) {
 }
 
 // shown returns the value with a secret redacted.
-func (st *setting) shown() string { return st.public(st.text()) }
+func (st *setting) shown() string {
+	if list, is := st.variable.(*typed[[]string]); is && st.Redact != nil {
+		return st.publicItems(*list.target)
+	}
+	return st.public(st.text())
+}
 
-// public returns a text of the setting, or a part of it, with a secret redacted.
+// publicItems returns items of a list with what is secret in each redacted.
+func (st *setting) publicItems(items []string) string {
+	shown := make([]string, len(items))
+	for i, item := range items {
+		shown[i] = st.public(item)
+	}
+	return strings.Join(shown, ",")
+}
+
+// public returns a text of the setting, or an item of it, with a secret redacted.
 func (st *setting) public(text string) string {
 	switch {
 	case st.Secret && text != "":

@@ -81,12 +81,15 @@ func (s *Set) load(from Sources) Problems {
 			}
 			if st := s.byName[p.Setting]; st != nil {
 				if p.Origin == (Origin{}) {
-					if p.Value == "" { // otherwise the check chose a part of the value
-						p.Value = st.text()
-					}
 					p.Origin, p.key = st.origin, st.section
+					if p.Value == "" { // otherwise the check chose a part of the value
+						p.Value = st.shown()
+					} else {
+						p.Value = st.public(p.Value)
+					}
+				} else {
+					p.Value = st.public(p.Value)
 				}
-				p.Value = st.public(p.Value)
 			}
 			found = append(found, p)
 		}
@@ -158,7 +161,7 @@ func (s *Set) fill(st *setting, environ map[string]string, parsed *file) Problem
 		return nil
 	}
 	st.reset()
-	value, reason := st.public(strings.Join(raw, ",")), err.Error()
+	value, reason := st.publicItems(raw), err.Error()
 	if st.Secret { // also one that is empty
 		value = redacted
 	}

@@ -44,7 +44,7 @@ type Spec struct {
 	// Secret hides the value in all output and refuses it as a flag, because every user of the
 	// machine can read the command lines of processes.
 	Secret bool
-	// Redact replaces what is secret in a part of a value, for all output. Default: nothing is.
+	// Redact replaces what is secret in a value, of a list in each item, for all output. Default: nothing is.
 	Redact func(value string) string
 	// Reloadable means that a reload applies a new value while the program runs.
 	Reloadable bool

@@ -112,10 +112,11 @@ const proxyProtocol = "v2"
 // of nodes do not contain these characters.
 var selectionOfFlag = strings.NewReplacer(":", ";", "+", ",")
 
-var checkHeader = regexp.MustCompile(`(;\s*header=[^:;]*:)[^;]*`)
+var checkHeader = regexp.MustCompile(`(?i)(;\s*header[^=;]*=(?:[^:;]*:)?)[^;]*`)
 
-// RedactServices replaces the values of the headers that checks send, which may be credentials.
-func RedactServices(text string) string { return checkHeader.ReplaceAllString(text, "${1}(redacted)") }
+// RedactService replaces the values of the headers that the check of a service sends, which may be
+// credentials, also where the option is not written as it should be.
+func RedactService(text string) string { return checkHeader.ReplaceAllString(text, "${1}(redacted)") }
 
 // serviceOptions are the options of --service.
 var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "relays", "selection", "request-timeout", "attempt-timeout", "progress-timeout", "retry", "session-cookie", "proxy-protocol", "server-name", "check", "host", "method", "header", "expect", "interval", "timeout", "rise", "fall", "grace"}
@@ -139,7 +140,7 @@ var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "
 func ParseService(text string) (Service, error) {
 	fail := func(format string, args ...any) (Service, error) {
 		return Service{}, fmt.Errorf("service %q: %s; write name=host:port, or name=host:port;protocol=h2c;weight=20;check=http:/healthz",
-			RedactServices(text), fmt.Sprintf(format, args...))
+			RedactService(text), fmt.Sprintf(format, args...))
 	}
 	head, options, _ := strings.Cut(text, ";")
 	name, address, ok := strings.Cut(head, "=")
@@ -208,7 +209,7 @@ func ParseService(text string) (Service, error) {
 			return fail("%v", err)
 		}
 	case len(checkOptions) > 0:
-		return fail("%s belongs to a check, and there is none: add check=tcp, check=http:/path or check=grpc:name", checkOptions[0])
+		return fail("%s belongs to a check, and there is none: add check=tcp, check=http:/path or check=grpc:name", RedactService(";" + checkOptions[0])[1:])
 	}
 	s.Policy = strings.Join(policy, ";")
 	s, err := s.Normalize()

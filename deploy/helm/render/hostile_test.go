@@ -45,6 +45,8 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"relays.config", `{"role": "gate"}`, "'role'"},
 		{"relays.config", `{"admin-tls": true}`, "'admin-tls'"},
 		{"relays.config", `{"blocks": [{"caller": "a", "service": "b", "until": "2026-08-01"}]}`, "/relays/config/blocks/0/until"}, // YAML reads a quoted date as text
+		{"relays.config", `{"blocks": [{"caller": "a", "service": "b", "until": "2026-08-01T10:00:00"}]}`, "/relays/config/blocks/0/until"},
+		{"relays.config", `{"blocks": [{"caller": "a", "service": "b", "until": "2026-08-01t10:00:00Z"}]}`, "/relays/config/blocks/0/until"},
 		{"relays.settings", `{"RINGWAY_CONFIG": "/a"}`, "'RINGWAY_CONFIG'"},
 		{"relays.config", `{"cluster": "other"}`, "'cluster'"}, // the manifest sets it
 		{"relays.config", `{"datacenter": "a"}`, "'datacenter'"},

@@ -147,6 +147,12 @@ var rows = append(append([]row{
 		workerEnv + "[RINGWAY_SERVICE].value":  `"echo=127.0.0.1:9001;check=http:/"`,
 		workerPod + "containers[echo].args[1]": `"127.0.0.1:9001"`,
 	}},
+	{"relays.config", `{"blocks": [{"caller": "a", "service": "b", "until": "2026-08-01T10:00:00Z"}]}`, map[string]string{
+		"ConfigMap/relay": "added", relayEnv + "[RINGWAY_CONFIG].name": `"RINGWAY_CONFIG"`, relayEnv + "[RINGWAY_CONFIG].value": `"/etc/ringway/relay.yaml"`,
+		relayPod + "containers[relay].volumeMounts[config].name": `"config"`, relayPod + "containers[relay].volumeMounts[config].mountPath": `"/etc/ringway"`,
+		relayPod + "containers[relay].volumeMounts[config].readOnly": "true",
+		relayPod + "volumes[config].name":                            `"config"`, relayPod + "volumes[config].configMap.name": `"relay"`,
+	}},
 	{"relays.config", `{"routes": [{"host": "shop.example.com", "service": "echo", "rate": "100/s"}]}`, map[string]string{
 		"ConfigMap/relay": "added", relayEnv + "[RINGWAY_CONFIG].name": `"RINGWAY_CONFIG"`, relayEnv + "[RINGWAY_CONFIG].value": `"/etc/ringway/relay.yaml"`,
 		relayPod + "containers[relay].volumeMounts[config].name": `"config"`, relayPod + "containers[relay].volumeMounts[config].mountPath": `"/etc/ringway"`,

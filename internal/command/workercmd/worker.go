@@ -30,7 +30,11 @@ func Command() *cobra.Command {
 		Settings: set, AdminPort: process.WorkerAdminPort, ServicesFile: worker.ServicesFile(),
 		Log: func() (string, string) { return s.LogLevel, s.LogFormat },
 		Banner: func() []slog.Attr {
-			return append(s.Banner(), slog.String("services", worker.RedactServices(strings.Join(s.Services, " "))), slog.String("services file", s.ServicesFile))
+			var services []string
+			for _, text := range s.Services {
+				services = append(services, worker.RedactService(text))
+			}
+			return append(s.Banner(), slog.String("services", strings.Join(services, " ")), slog.String("services file", s.ServicesFile))
 		},
 	}
 	d.Check = func() error {

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 )
@@ -64,27 +65,42 @@ func TestCancelledRequestsEndNoConnectionOfARelay(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		cfg := small
 		cfg.Shared = shared
-		waits := handler(func(_ *peer, s *Stream) {
-			ended := make(chan struct{})
-			s.OnEnd(func() { close(ended) })
-			<-ended
-		})
+		waits := handler(func(p *peer, _ *Stream) { <-p.release }) // longer than its client
 		bubble(t, waits.server(cfg), true, func(p *peer) {
 			p.settle()
-			for round := range maxBudget / cfg.MaxStreams { // those of one round together, as when a client breaks off
-				first := uint32(2*round*cfg.MaxStreams + 1)
-				for i := range uint32(cfg.MaxStreams) {
-					p.request(first+2*i, flagEndStream)
+			// All streams are cancelled together, as when a client breaks off. Then some are refused: the
+			// handlers of the first have not returned.
+			next := uint32(1)
+			for range maxBudget / cfg.MaxStreams {
+				first := next
+				for range cfg.MaxStreams {
+					p.request(next, flagEndStream)
+					next += 2
 				}
 				synctest.Wait()
-				for i := range uint32(cfg.MaxStreams) {
-					p.say(appendReset(nil, first+2*i, Cancel))
+				for id := first; id < next; id += 2 {
+					p.say(appendReset(nil, id, Cancel))
+				}
+				synctest.Wait()
+				for range 3 * cfg.MaxStreams {
+					p.request(next, flagEndStream)
+					next += 2
+				}
+				if frames := p.settle(); shared && !slices.ContainsFunc(frames, func(a answered) bool { return a.kind == frameReset && a.stream == next-2 && a.code() == RefusedStream }) {
+					t.Errorf("one more stream than the settings allow is not refused: %v", frames)
+				}
+				for range cfg.MaxStreams {
+					select {
+					case p.release <- struct{}{}:
+					default:
+					}
 				}
 				synctest.Wait()
 			}
 			if p.settle(); p.over() == shared {
 				t.Errorf("shared %t: over %t: %v", shared, p.over(), p.why())
 			}
+			close(p.release)
 		})
 	}
 }

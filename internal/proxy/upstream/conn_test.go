@@ -17,12 +17,15 @@ import (
 func TestAHeadIsNotLateInTheRoundAfterAPause(t *testing.T) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	g := &progress{c: &conn{Conn: near}, x: &Exchange{Deadline: time.Now().Add(-time.Second)}}
+	g := &progress{c: &conn{Conn: near, ctx: t.Context()}, x: &Exchange{Deadline: time.Now().Add(-time.Second)}}
 	g.head.Store(headDue)
-	if g.check(0, true); g.head.Load() != headDue {
+	p := &Pool{watched: []*progress{g}, checked: time.Now().Add(-time.Second)}
+	p.watch = time.AfterFunc(time.Hour, func() {})
+	t.Cleanup(func() { p.watch.Stop() })
+	if p.watchRound(); g.head.Load() != headDue {
 		t.Error("the head is late in this round")
 	}
-	if g.check(0, false); g.head.Load() != headLate {
+	if p.watchRound(); g.head.Load() != headLate {
 		t.Error("the head is not late in the next one")
 	}
 }

@@ -137,6 +137,7 @@ func (p *Pool) detachStream(s *h2Stream) {
 
 // streamAnswered ends the deadline of the head over HTTP/2.
 func (p *Pool) streamAnswered(s *h2Stream) {
+	s.progress.moved.Store(true) // the head is a sign of life, before its first flush
 	p.mu.Lock()
 	s.progress.x = nil
 	p.mu.Unlock()

@@ -189,7 +189,7 @@ func ParseCheck(text string) (Check, error) {
 	c = c.withDefaults()
 	if problems = append(problems, c.problems()...); len(problems) > 0 {
 		return Check{}, fmt.Errorf("health check %.200q: %s; write tcp, http:/path or grpc:service, with options: http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s",
-			text, strings.Join(problems, "; "))
+			head, strings.Join(problems, "; ")) // not the options, of which a header may have a credential
 	}
 	return c, nil
 }
@@ -219,6 +219,7 @@ func (c *Check) set(key, value string) (err error) {
 	case "header":
 		name, text, found := strings.Cut(value, ":")
 		if !found || strings.ContainsAny(value, "\r\n") {
+			name, _, _ = strings.Cut(name, " ") // what follows may be a credential
 			return fmt.Errorf("header %.80q: want NAME:VALUE", name)
 		}
 		*c = c.WithHeader(name, text)

@@ -53,5 +53,5 @@ func ExampleParseCheck() {
 	fmt.Println(err)
 	// Output:
 	// grpc chat.Chat 500ms 500ms 2 3 10s <nil>
-	// health check "http:healthz;fall=0": fall 0: want 1 to 100; path "healthz": want a path from the root such as /healthz, without spaces, at most 1024 bytes; write tcp, http:/path or grpc:service, with options: http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s
+	// health check "http:healthz": fall 0: want 1 to 100; path "healthz": want a path from the root such as /healthz, without spaces, at most 1024 bytes; write tcp, http:/path or grpc:service, with options: http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s
 }
