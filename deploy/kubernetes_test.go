@@ -114,7 +114,10 @@ func (p podSpec) running() []container {
 }
 
 // workloads are the workloads of relays and of workers.
-func workloads(t *testing.T) (all []workload) {
+func workloads(t *testing.T) []workload { t.Helper(); return workloadsAt(t, "10.1.2.3") }
+
+// workloadsAt are the workloads whose pods have this address.
+func workloadsAt(t *testing.T, podIP string) (all []workload) {
 	t.Helper()
 	for _, o := range manifests(t) {
 		if o.Kind != "StatefulSet" && o.Kind != "Deployment" {
@@ -130,7 +133,7 @@ func workloads(t *testing.T) (all []workload) {
 			t.Errorf("%s %s runs no member", o.Kind, o.Metadata.Name)
 			continue
 		}
-		fields := map[string]string{"status.podIP": "10.1.2.3", "metadata.name": "pod-0"}
+		fields := map[string]string{"status.podIP": podIP, "metadata.name": "pod-0"}
 		var environ []string
 		for _, e := range w.main.Env {
 			value := strings.ReplaceAll(e.Value, "$(POD_IP)", fields["status.podIP"])
@@ -151,7 +154,7 @@ func workloads(t *testing.T) (all []workload) {
 }
 
 func TestPodsRunMembersWithValidSettingsThatAreSecured(t *testing.T) {
-	for _, w := range workloads(t) {
+	for _, w := range append(workloads(t), workloadsAt(t, "fd00::5")...) {
 		w.member.secured(t)
 		if w.member.id != "pod-0" || !onlyFor(w.member.gossip) || !slices.Equal(w.main.Args, []string{"run"}) {
 			t.Errorf("%s: id %q, gossip at %q, args %v", w.binary, w.member.id, w.member.gossip, w.main.Args)

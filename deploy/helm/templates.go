@@ -42,7 +42,7 @@ var templates = []template{
 		{"secretName: ringway-ca\n", 1, "secretName: " + value("secrets.authority") + "\n"},
 	}},
 	{file: "relays.yaml", edits: append(workload("relays", "relay"),
-		replaced("relays", "RINGWAY_INGRESS_ADDR", `value: "$(POD_IP):7410"`),
+		replaced("relays", "RINGWAY_INGRESS_ADDR", `value: "[$(POD_IP)]:7410"`),
 		edit{"image: ringway-relay\n", 2, image("relay") + "\n"},
 		edit{"  selector: {app.kubernetes.io/name: relay, app.kubernetes.io/part-of: ringway}\n  ports:\n    - {name: http, port: 80,", 1,
 			"  {{- if ne .Values.ingress.type \"ClusterIP\" }}\n  type: " + value("ingress.type") + "\n  {{- end }}\n" +
@@ -127,7 +127,7 @@ var attached = []edit{
 
 const (
 	join       = "            - {name: RINGWAY_JOIN, value: \"dns+relays.ringway.svc.cluster.local:7400\"}\n"
-	gossipAddr = "            - {name: RINGWAY_GOSSIP_ADDR, value: \"$(POD_IP):7401\"}\n"
+	gossipAddr = "            - {name: RINGWAY_GOSSIP_ADDR, value: \"[$(POD_IP)]:7401\"}\n"
 	adminMount = "            - {name: ringway-admin, mountPath: /run/admin, readOnly: true}\n"
 	stateMount = "            - {name: ringway-state, mountPath: /var/lib/ringway}\n"
 )

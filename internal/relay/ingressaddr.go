@@ -39,7 +39,7 @@ func parseIngressAddr(text string) (a ingressAddr, err error) {
 	case found && !a.secured:
 		return a, fmt.Errorf("%q is only for an address that begins with %s", files, tlsScheme)
 	}
-	if err := settings.CheckAddress(a.addr); err != nil {
+	if a.addr, err = settings.ParseAddress(a.addr); err != nil {
 		return a, err
 	}
 	var certs, keys []string

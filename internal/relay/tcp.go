@@ -169,7 +169,9 @@ func parseTCPAddress(address, service string) (l TCPListener, ok bool) {
 	if _, err := strconv.ParseUint(address, 10, 16); err == nil {
 		l.Addr = net.JoinHostPort("127.0.0.1", address)
 	}
-	return l, l.Addr != "" && settings.CheckAddress(l.Addr) == nil
+	parsed, err := settings.ParseAddress(l.Addr)
+	l.Addr = parsed
+	return l, l.Addr != "" && err == nil
 }
 
 // conflicts refuses listeners of which only one can be bound.

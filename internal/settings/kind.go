@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -227,7 +228,7 @@ func Address(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	Custom(s, target, spec, Kind[string]{
 		Name:   "address",
 		Want:   "host:port such as 10.0.0.1:7400, [::1]:7400 or :7400",
-		Parse:  parseAddress,
+		Parse:  ParseAddress,
 		Format: func(v string) string { return v },
 	}, orEmpty(rules)...)
 }
@@ -245,7 +246,7 @@ func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 		Parse: func(text string) (string, error) {
 			path, socket := strings.CutPrefix(strings.TrimSpace(text), SocketPrefix)
 			if !socket {
-				return parseAddress(text)
+				return ParseAddress(text)
 			}
 			if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 				return "", errors.New("what follows unix: is not an absolute path")
@@ -256,13 +257,9 @@ func AddressOrSocket(s *Set, target *string, spec Spec, rules ...Rule[string]) {
 	}, orEmpty(rules)...)
 }
 
-// CheckAddress returns what is wrong with a host:port, as [Address] does.
-func CheckAddress(text string) error {
-	_, err := parseAddress(text)
-	return err
-}
-
-func parseAddress(text string) (string, error) {
+// ParseAddress parses a host:port as [Address] does. The brackets of IPv6 may be around an IPv4 address,
+// because a manifest does not know which of both a host has; the result has none.
+func ParseAddress(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return "", nil
@@ -285,6 +282,9 @@ func parseAddress(text string) (string, error) {
 	}
 	if strings.ContainsAny(host, " \t\r\n/\\@?#,\"'") {
 		return "", errors.New("the host is neither a name nor an IP address")
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+		return host + ":" + port, nil
 	}
 	return text, nil
 }

@@ -383,6 +383,17 @@ func TestEveryKindGivesTheReasonOfARefusal(t *testing.T) {
 	}
 }
 
+// A manifest writes [$(POD_IP)]:7400, for hosts with addresses of either family.
+func TestTheBracketsOfIPv6MayBeAroundIPv4(t *testing.T) {
+	for text, want := range map[string]string{
+		"[10.0.0.1]:7400": "10.0.0.1:7400", "10.0.0.1:7400": "10.0.0.1:7400", "[fd00::5]:7400": "[fd00::5]:7400", ":7400": ":7400", "localhost:1": "localhost:1", "": "",
+	} {
+		if got, err := settings.ParseAddress(text); got != want || err != nil {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
 func TestAnUnknownVariableIsAWarningWithASuggestion(t *testing.T) {
 	cfg := defaults()
 	s := declare(cfg)

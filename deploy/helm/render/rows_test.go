@@ -165,8 +165,8 @@ var rows = append(append([]row{
 	{"relays.extraVolumeMounts", `[{"name": "ingress", "mountPath": "/run/ingress"}]`, map[string]string{
 		relayPod + "containers[relay].volumeMounts[ingress].name": `"ingress"`, relayPod + "containers[relay].volumeMounts[ingress].mountPath": `"/run/ingress"`,
 	}},
-	{"relays.settings", `{"RINGWAY_INGRESS_ADDR": "tls://$(POD_IP):7410", "RINGWAY_INGRESS_TLS_CERT": "/run/ingress/tls.crt"}`, map[string]string{
-		relayEnv + "[RINGWAY_INGRESS_ADDR].value":    `"tls://$(POD_IP):7410"`,
+	{"relays.settings", `{"RINGWAY_INGRESS_ADDR": "tls://[$(POD_IP)]:7410", "RINGWAY_INGRESS_TLS_CERT": "/run/ingress/tls.crt"}`, map[string]string{
+		relayEnv + "[RINGWAY_INGRESS_ADDR].value":    `"tls://[$(POD_IP)]:7410"`,
 		relayEnv + "[RINGWAY_INGRESS_TLS_CERT].name": `"RINGWAY_INGRESS_TLS_CERT"`, relayEnv + "[RINGWAY_INGRESS_TLS_CERT].value": `"/run/ingress/tls.crt"`,
 	}},
 	{"example.settings", `{"RINGWAY_READY_RELAYS": "3"}`, one(workerEnv+"[RINGWAY_READY_RELAYS].value", `"3"`)},

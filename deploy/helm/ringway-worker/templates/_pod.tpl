@@ -38,9 +38,9 @@
             - {name: RINGWAY_ATTACH, value: {{ printf "dns+relays.%s.svc.%s:7420" .Release.Namespace .Values.clusterDomain | toJson }}}
             {{- else }}
             - {name: RINGWAY_JOIN, value: {{ printf "dns+relays.%s.svc.%s:7400" .Release.Namespace .Values.clusterDomain | toJson }}}
-            - {name: RINGWAY_GOSSIP_ADDR, value: "$(POD_IP):7401"}
+            - {name: RINGWAY_GOSSIP_ADDR, value: "[$(POD_IP)]:7401"}
             {{- end }}
-            - {name: RINGWAY_SIDECAR_ADDR, value: "$(POD_IP):7421"}
+            - {name: RINGWAY_SIDECAR_ADDR, value: "[$(POD_IP)]:7421"}
             - {name: RINGWAY_ADMIN_ADDR, value: ":7431"}
             - {name: RINGWAY_SERVICE, value: {{ toJson .Values.service }}}
             # A rollout goes on when two of the three relays of the plan can send to the new pod.
