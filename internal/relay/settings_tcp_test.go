@@ -61,9 +61,7 @@ func TestAddressesOfTCPSessionsAreReadOrRefused(t *testing.T) {
 
 func TestATCPAddressThatIsTakenIsAnErrorAtTheStartAndLeavesNothingBound(t *testing.T) {
 	taken := procs.Listen(t)
-	free := procs.Listen(t)
-	addr := free.Addr().String()
-	_ = free.Close()
+	addr := procs.FreeAddr(t)
 	s := DefaultSettings()
 	s.Cluster, s.Environment, s.ID = "test", "ci", "r1"
 	s.GossipAddr, s.IngressAddrs[0], s.PeerAddr, s.AdminAddr = anyPort, anyPort, anyPort, anyPort

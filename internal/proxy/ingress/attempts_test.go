@@ -155,10 +155,10 @@ func TestWhatNoOtherAttemptCanFollowHasAllTheTime(t *testing.T) {
 }
 
 func TestAClientsDeadlineEndsTheRequestAndBlamesNoWorker(t *testing.T) {
-	for _, header := range []string{"Ringway-Timeout: 200", "Grpc-Timeout: 200m", "Grpc-Timeout: 200000u"} {
+	for _, header := range []string{"Ringway-Timeout: 500", "Grpc-Timeout: 500m", "Grpc-Timeout: 500000u"} {
 		x := try(t, 3, hang, func(*ingress.Config) {})
 		resp, body := x.send("POST", "x", header)
-		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"code":"timeout"`) || !strings.Contains(body, "within 200ms") {
+		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"code":"timeout"`) || !strings.Contains(body, "within 500ms") {
 			t.Errorf("%s: %s %s", header, resp.Status, body)
 		}
 		if picks, failures := x.blamed(); picks != 1 || failures != 0 {
