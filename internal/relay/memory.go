@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
@@ -21,19 +22,27 @@ const (
 	strainedAbove, strainedUntil = 80, 70
 	// memoryInterval is the time between two looks at the memory.
 	memoryInterval = 50 * time.Millisecond
+	// collectAfter is how long a relay that takes no requests waits for a collection before it starts one:
+	// refusals allocate so little that the runtime would start none for minutes.
+	collectAfter = time.Second
 )
 
 // memory decides whether this process has memory for more requests.
 type memory struct {
 	limit  int64        // bytes, as of GOMEMLIMIT
-	used   func() int64 // bytes that the collector cannot free
+	used   func() int64 // bytes that the last collection could not free
 	logger *slog.Logger
+	// collections counts those of the runtime, and collect starts one.
+	collections func() uint64
+	collect     func()
 
 	strained atomic.Bool
+	seen     uint64    // of collections
+	since    time.Time // when that number was new
 }
 
 func newMemory(logger *slog.Logger, reg prometheus.Registerer) *memory {
-	m := &memory{limit: debug.SetMemoryLimit(-1), used: usedMemory(), logger: logger}
+	m := &memory{limit: debug.SetMemoryLimit(-1), used: usedMemory(), logger: logger, collections: collections, collect: runtime.GC}
 	metric.With(reg).GaugeFunc("ringway_relay_memory_strained", "1 while this relay refuses new requests because it uses most of its memory limit (that of its control group, or GOMEMLIMIT), 0 otherwise.", func() float64 {
 		if m.strained.Load() {
 			return 1
@@ -62,6 +71,12 @@ func (m *memory) run(ctx context.Context) error {
 
 func (m *memory) update() {
 	used, before := m.used(), m.strained.Load()
+	if n := m.collections(); n != m.seen {
+		m.seen, m.since = n, time.Now()
+	} else if before && used > m.limit/100*strainedUntil && time.Since(m.since) >= collectAfter {
+		m.collect()
+		m.since, used = time.Now(), m.used()
+	}
 	now := used > m.limit/100*strainedAbove || before && used > m.limit/100*strainedUntil
 	if now == before {
 		return
@@ -75,8 +90,8 @@ func (m *memory) update() {
 }
 
 // usedMemory returns a function that returns how much memory the last collection could not free: the
-// live heap, stacks, and what the runtime needs. While a process is near its limit it collects often,
-// so that the number is recent. The limit counts garbage as well, which says nothing.
+// live heap, stacks, and what the runtime needs. While a process near its limit allocates, it collects
+// often, so that the number is recent. The limit counts garbage as well, which says nothing.
 func usedMemory() func() int64 {
 	const total, objects, unused, free, released, live = 0, 1, 2, 3, 4, 5
 	samples := make([]metrics.Sample, 6)
@@ -91,4 +106,11 @@ func usedMemory() func() int64 {
 		at := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
 		return at(total) - at(objects) - at(unused) - at(free) - at(released) + at(live)
 	}
+}
+
+// collections returns how often the collector has run.
+func collections() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }

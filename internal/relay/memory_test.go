@@ -16,7 +16,7 @@ import (
 func TestARelayNearItsMemoryLimitIsStrainedUntilMuchIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
-		m := &memory{limit: 1000, used: used.Load, logger: slog.New(slog.DiscardHandler)}
+		m := &memory{limit: 1000, used: used.Load, logger: slog.New(slog.DiscardHandler), collections: func() uint64 { return 0 }, collect: func() {}}
 		go func() { _ = m.run(t.Context()) }()
 		for _, step := range []struct {
 			used     int64
@@ -34,6 +34,33 @@ func TestARelayNearItsMemoryLimitIsStrainedUntilMuchIsFree(t *testing.T) {
 	if err := m.run(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A relay that refuses everything allocates too little for the runtime to collect what has been freed.
+func TestAStrainedRelayFindsOutThatItsMemoryIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held, marked atomic.Int64
+		var collections atomic.Uint64
+		collect := func() { marked.Store(held.Load()); collections.Add(1) }
+		m := &memory{limit: 1000, used: marked.Load, logger: slog.New(slog.DiscardHandler), collections: collections.Load, collect: collect}
+		go func() { _ = m.run(t.Context()) }()
+		held.Store(900)
+		collect() // that of the runtime
+		time.Sleep(10 * time.Second)
+		if n := collections.Load(); !m.strained.Load() || n > 11 {
+			t.Errorf("strained %t, after %d collections in ten seconds", m.strained.Load(), n)
+		}
+		held.Store(100)
+		time.Sleep(2 * time.Second)
+		if m.strained.Load() {
+			t.Error("two seconds after its memory is free the relay takes no requests")
+		}
+		before := collections.Load()
+		time.Sleep(time.Minute)
+		if n := collections.Load() - before; n > 0 {
+			t.Errorf("a relay that takes requests has collected %d times", n)
+		}
+	})
 }
 
 func TestMemoryThatACollectionFreesDoesNotCount(t *testing.T) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -50,7 +51,10 @@ func newRecords(cfg *Config) (*requestlog.Log, error) {
 // reopenRecords opens the file of the request log again. If that fails, the relay continues
 // with the file that it has.
 func (r *Relay) reopenRecords() {
-	if err := r.records.Reopen(); err != nil {
+	switch err := r.records.Reopen(); {
+	case errors.Is(err, requestlog.ErrBusy):
+		r.cfg.Logger.Error("the old request log stays in use until its disk is faster", "err", err)
+	case err != nil:
 		r.cfg.Logger.Error("the old request log stays in use: correct its directory and reload again", "err", err)
 	}
 }

@@ -90,7 +90,7 @@ func New(cfg Config) (*Log, error) {
 		dropped: map[string]prometheus.Counter{},
 		reopens: map[bool]prometheus.Counter{true: reopens.WithLabelValues("ok"), false: reopens.WithLabelValues("failed")},
 		wake:    make(chan struct{}, 1), full: make(chan struct{}, 1),
-		reopen: make(chan chan error), closing: make(chan struct{}), done: make(chan struct{}), open: openFile,
+		reopen: make(chan chan error, 1), closing: make(chan struct{}), done: make(chan struct{}), open: openFile,
 	}
 	l.slowest.floor.Store(-1)
 	for _, reason := range []string{dropFull, dropWrite, dropStopped, dropTap} {
@@ -208,7 +208,7 @@ func (l *Log) write(out *output) {
 			case <-l.closing:
 			case answer := <-l.reopen:
 				flush()
-				answer <- out.reopen()
+				l.opened(answer, out.reopen())
 			}
 			flush()
 		case <-window.C:
@@ -216,7 +216,7 @@ func (l *Log) write(out *output) {
 		case <-l.full: // of lines that a flush has taken already
 		case answer := <-l.reopen:
 			flush()
-			answer <- out.reopen()
+			l.opened(answer, out.reopen())
 		case <-l.closing:
 			l.endSlowest()
 			l.mu.Lock()
@@ -229,12 +229,19 @@ func (l *Log) write(out *output) {
 	}
 }
 
-var errBusy = errors.New("the file did not take the waiting lines in time: the relay goes on with it and opens no other")
+// opened counts and answers an attempt to open the file again.
+func (l *Log) opened(answer chan<- error, err error) {
+	l.reopens[err == nil].Inc()
+	answer <- err
+}
+
+// ErrBusy is the error of Reopen while the file takes nothing.
+var ErrBusy = errors.New("the file does not take the waiting lines: it is opened again as soon as it has")
 
 // Reopen opens the file by its name again, after what was waiting is written to the old
 // one, and returns when the new file is in use. A rotation renames the file and then calls
-// Reopen. If the file cannot be opened, the old one stays in use. Standard output is not
-// reopened.
+// Reopen. If the file cannot be opened, the old one stays in use. If it takes nothing for five seconds,
+// Reopen returns ErrBusy, and the file is opened again later. Standard output is not reopened.
 func (l *Log) Reopen() error {
 	if !l.started.Load() || l.cfg.File == Stdout {
 		return nil
@@ -242,18 +249,17 @@ func (l *Log) Reopen() error {
 	answer := make(chan error, 1)
 	limit := time.NewTimer(lastWrite)
 	defer limit.Stop()
-	err := errBusy
+	err := ErrBusy
 	select {
 	case l.reopen <- answer:
 		select {
 		case err = <-answer:
+		case <-l.done:
+			return nil
 		case <-limit.C:
 		}
-	case <-l.done:
-		return nil
-	case <-limit.C:
+	default: // one that waits opens what has the name then
 	}
-	l.reopens[err == nil].Inc()
 	if err != nil {
 		return fmt.Errorf("reopen the request log: %w", err)
 	}

@@ -366,6 +366,36 @@ func TestCloseDoesNotWaitForAFileThatTakesNothing(t *testing.T) {
 	})
 }
 
+// A rotation renames the file and asks once: if that were lost, nothing would be rotated any more.
+func TestAFileThatTakesNothingForAWhileIsOpenedAgainAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, next := &disk{room: 1 << 20, gate: make(chan struct{})}, &disk{room: 1 << 20}
+		l, _ := newLog(t, filepath.Join(t.TempDir(), "requests.log"))
+		files := []file{old, next}
+		l.open = func(string) (f file, err error) { f, files = files[0], files[1:]; return f, nil }
+		start(t, l)
+		l.Add(&Record{ID: "before"}, true)
+		time.Sleep(flushDelay)
+		synctest.Wait() // the writer waits for the disk
+		for range 2 {
+			if err := l.Reopen(); !errors.Is(err, ErrBusy) {
+				t.Errorf("%v", err)
+			}
+		}
+		close(old.gate)
+		synctest.Wait()
+		l.Add(&Record{ID: "after"}, true)
+		time.Sleep(flushDelay)
+		synctest.Wait()
+		if got := fmt.Sprint(idsIn(t, old.taken()), idsIn(t, next.taken())); got != "[before] [after]" {
+			t.Errorf("the files have %s", got)
+		}
+		if n := testutil.ToFloat64(l.reopens[true]); n != 1 || testutil.ToFloat64(l.reopens[false]) != 0 {
+			t.Errorf("%v times opened again", n)
+		}
+	})
+}
+
 func TestARecordIsWrittenSoonAfterItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{room: 1 << 20}

@@ -41,9 +41,11 @@ type Agent struct {
 	killed    chan struct{} // closed by Kill
 	kill      sync.Once
 
-	reloading  sync.Mutex // one reload at a time; guards the fields below
-	file       servicesFile
-	configured []Service // those of the settings
+	reloading sync.Mutex // one reload at a time; guards the fields below
+	// settingsRefused means that the last reload could not read the settings.
+	settingsRefused bool
+	file            servicesFile
+	configured      []Service // those of the settings
 }
 
 // member is how this worker takes part: *membership.Node gossips, *session.Client holds sessions with

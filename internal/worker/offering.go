@@ -69,7 +69,8 @@ func newOffering(cfg offeringConfig) *offering {
 
 // replace makes these the services; they must have been checked together. Unchanged
 // services are not affected. A service whose check changes, but not its address, keeps its
-// verdict until the new check has one. After an error nothing has changed.
+// verdict until the new check has one. If it was healthy, it is not in the grace of one that starts. After
+// an error nothing has changed.
 func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,7 +98,7 @@ func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 			entry.probe = old.probe
 		case s.Checked():
 			var err error
-			if entry.probe, err = o.newProbe(s); err != nil {
+			if entry.probe, err = o.newProbe(s, entry.healthy && old.Checked()); err != nil {
 				return api.WorkerReload{}, fmt.Errorf("service %q: %w", s.Name, err)
 			}
 			fresh = append(fresh, entry.probe)
@@ -132,13 +133,13 @@ func (o *offering) replace(services []Service) (api.WorkerReload, error) {
 	return change, nil
 }
 
-func (o *offering) newProbe(s Service) (*probe, error) {
+func (o *offering) newProbe(s Service, healthy bool) (*probe, error) {
 	p := &probe{name: s.Name}
 	var err error
 	check := s.Check
 	check.ServiceRoots = o.cfg.ServiceRoots
 	p.Checker, err = health.New(health.Config{
-		Name: s.Name, Check: check, Logger: o.cfg.Logger, Metrics: o.cfg.Checks,
+		Name: s.Name, Check: check, Healthy: healthy, Logger: o.cfg.Logger, Metrics: o.cfg.Checks,
 		OnChange: func(status health.Status) {
 			o.mu.Lock()
 			defer o.mu.Unlock()

@@ -282,6 +282,18 @@ func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {
 	}
 }
 
+// Grace is for services that start. One that was healthy is withdrawn after fall failures, not later and
+// not after one.
+func TestAHealthyServiceWhoseCheckChangesHasNoGrace(t *testing.T) {
+	t.Parallel()
+	i := startInstance(t)
+	o, r, _ := startOffering(t, i.service(t, "s", ";grace=1h"))
+	r.await(t, "s")
+	i.sick.Store(true)
+	mustReplace(t, o, i.service(t, "s", ";grace=1h;timeout=200ms"))
+	r.await(t)
+}
+
 func TestAServiceAtANewAddressIsCheckedAnewAlsoIfItsCheckHasAnAddressOfItsOwn(t *testing.T) {
 	t.Parallel()
 	i, other, checked := startInstance(t), startInstance(t), startInstance(t)

@@ -25,6 +25,7 @@ func (a *Agent) reload() (api.WorkerReload, error) {
 	if a.cfg.ReadSettings != nil {
 		services, needsRestart, err = a.cfg.ReadSettings()
 	}
+	a.settingsRefused = err != nil
 	if len(needsRestart) > 0 {
 		a.cfg.Logger.Warn("settings have changed that take effect at the next start", "settings", needsRestart)
 	}
@@ -64,10 +65,13 @@ func (a *Agent) watchFile(ctx context.Context) error {
 // It logs and counts the result. a.reloading is held.
 func (a *Agent) apply(configured []Service, err error) (api.WorkerReload, error) {
 	change, err := a.replace(configured, err)
-	a.metrics.refused.Set(0)
+	refused := 0.0
+	if err != nil || a.settingsRefused { // a good file of services corrects no settings
+		refused = 1
+	}
+	a.metrics.refused.Set(refused)
 	switch {
 	case err != nil:
-		a.metrics.refused.Set(1)
 		a.metrics.reloads.WithLabelValues(reloadRefused).Inc()
 		a.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 	case change.Empty():

@@ -193,10 +193,17 @@ func TestAReloadReadsSettingsAndFileTogether(t *testing.T) {
 	r.write(r.services, "services: [{name: e, address: '127.0.0.1:5'}]\n")
 	reload(422, &failure)
 	r.await("b", "c", "e")
+	gauge := func() float64 { return logtest.Series(t, r.registry, "ringway_worker_reload_refused")[""] }
+	if gauge() != 1 {
+		t.Error("the settings on disk are refused, and a good file of services has set the gauge back")
+	}
 
 	r.write(r.settings, "service: [b=127.0.0.1:2]\n")
 	r.agent.Reload() // what a signal does
 	r.await("b", "e")
+	if gauge() != 0 {
+		t.Error("the settings are in use, and the gauge says that they are refused")
+	}
 	reload(200, &change)
 	if !change.Empty() || r.reloads("unchanged") != 1 || r.reloads("refused") != 2 {
 		t.Errorf("%+v", change)

@@ -147,8 +147,10 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 					}
 					costs := run()
 					for who, c := range costs {
-						if c.cpu > maxCPU { // as above
-							c.cpu = (c.cpu + run()[who].cpu) / 2
+						// What an attack costs it costs each time. Those that wait for seconds are measured with what
+						// the process does besides, and while both processors have other attacks.
+						for n := 1; n < 4 && c.cpu > maxCPU; n++ {
+							c.cpu = min(c.cpu, run()[who].cpu)
 						}
 						most[who] = cost{max(c.cpu, most[who].cpu), max(c.growth, most[who].growth)}
 						if c.cpu > maxCPU || c.growth > maxPeak {

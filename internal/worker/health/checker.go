@@ -37,6 +37,9 @@ type Config struct {
 	Name string
 	// Check defines the probes. New normalizes it.
 	Check Check
+	// Healthy means that the service is known to be healthy: by another check, before. Then there is no grace,
+	// and Fall failures withdraw it, not one. Default false.
+	Healthy bool
 	// OnChange is called from Run's goroutine with the first verdict and with every change.
 	// The first verdict comes with the first success, or with the first failure after
 	// StartGrace. Default: no call.
@@ -73,7 +76,7 @@ func New(cfg Config) (*Checker, error) {
 		cfg.OnChange = func(Status) {}
 	}
 	c := &Checker{cfg: cfg, probe: check.probe}
-	c.status.Store(&Status{})
+	c.status.Store(&Status{Healthy: cfg.Healthy})
 	return c, nil
 }
 
@@ -84,8 +87,8 @@ func (c *Checker) Status() Status { return *c.status.Load() }
 // goroutine and no connection behind. It must be called only once.
 func (c *Checker) Run(ctx context.Context) error {
 	check := c.cfg.Check
-	judge := healthState{rise: check.Rise, fall: check.Fall}
-	c.cfg.Metrics.setHealthy(c.cfg.Name, false)
+	judge := healthState{rise: check.Rise, fall: check.Fall, succeeded: c.cfg.Healthy, healthy: c.cfg.Healthy, decided: c.cfg.Healthy}
+	c.cfg.Metrics.setHealthy(c.cfg.Name, c.cfg.Healthy)
 	for begun := time.Now(); ; {
 		start := time.Now()
 		err := c.probe(ctx)

@@ -192,6 +192,15 @@ func TestAServiceThatNeverComesUpIsReportedOnceTheGraceIsOver(t *testing.T) {
 	}
 }
 
+func TestAServiceThatWasHealthyIsNotWithdrawnForOneFailure(t *testing.T) {
+	v := healthState{rise: 2, fall: 3, succeeded: true, healthy: true, decided: true}
+	for i, success := range []bool{false, true, false, false, false} {
+		if changed := v.observe(success, false); changed != (i == 4) {
+			t.Errorf("probe %d: changed %t", i, changed)
+		}
+	}
+}
+
 func TestAnUnhealthyServiceKeepsItsReasonUntilItHasRisen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		results := []error{nil, errDown, nil, errDown, errDown, nil, nil}
