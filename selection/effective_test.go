@@ -2,6 +2,7 @@ package selection
 
 import (
 	"container/heap"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -350,5 +351,29 @@ func TestSentCountsEveryRequestWhateverTheRange(t *testing.T) {
 	send(2)
 	if n := r.Sent(); n != 14 {
 		t.Errorf("%d requests, want 14", n)
+	}
+}
+
+// All of the prefix have as many requests as they may: the next go beyond it.
+func TestRequestsGoBeyondAPrefixThatIsFull(t *testing.T) {
+	r := newRig(t, DefaultConfig())
+	endpoints := rangeOf(12)
+	for i := range endpoints {
+		endpoints[i].Limit = 1
+	}
+	if err := r.UpdateRange(Range[any]{Endpoints: endpoints, MinEffective: 4}, r.now); err != nil {
+		t.Fatal(err)
+	}
+	r.used(0.2, time.Minute)
+	got := map[string]bool{}
+	for i := range endpoints {
+		p, err := r.Pick(r.now, nil)
+		if err != nil || got[p.ID()] {
+			t.Fatalf("request %d went to %v twice, or nowhere: %v", i, got, err)
+		}
+		got[p.ID()] = true
+	}
+	if p, err := r.Pick(r.now, nil); !errors.Is(err, ErrFull) {
+		t.Errorf("one more than there are places went to %v: %v", p, err)
 	}
 }

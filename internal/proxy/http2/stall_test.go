@@ -214,3 +214,29 @@ func TestTheIdleTimeOfAConnectionIsThatWithoutStreams(t *testing.T) {
 		}
 	})
 }
+
+// What is read from a socket without a buffer counts like what is read from TLS.
+func TestAConnectionOverTCPOnWhichAnswersComeIsNotSilent(t *testing.T) {
+	c := NewClient(listening(t, small, nil, func(s *Stream) {
+		_ = s.Send(ok200, true)
+		s.Close()
+	}), small)
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run() }()
+	for i := range 10 {
+		s := c.NewStream()
+		if err := s.Open(get("/"), true, false); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if _, err := s.Answer(); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		s.Close()
+		c.Check(pingAfter - time.Second)
+	}
+	if err := c.Err(); err != nil {
+		t.Error(err)
+	}
+	_ = c.Close()
+	<-ran
+}
