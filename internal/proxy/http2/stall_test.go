@@ -233,6 +233,12 @@ func TestAConnectionOverTCPOnWhichAnswersComeIsNotSilent(t *testing.T) {
 		}
 		s.Close()
 		c.Check(pingAfter - time.Second)
+		c.mu.Lock()
+		pinged := c.pinged
+		c.mu.Unlock()
+		if pinged {
+			t.Fatalf("after request %d the other side is asked whether it is there", i)
+		}
 	}
 	if err := c.Err(); err != nil {
 		t.Error(err)
