@@ -28,6 +28,28 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
+// served returns a pool whose service is in memory, and what ends both.
+func served(t *testing.T, protocol advertise.Protocol, service *http.Server) (p *Pool, end func()) {
+	t.Helper()
+	listener := make(pipes)
+	service.Protocols = new(http.Protocols)
+	service.Protocols.SetHTTP1(true)
+	service.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = service.Serve(listener) }()
+	p, err := NewPool(Config{Address: "service:80", Protocol: protocol, Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		listener <- far
+		return near, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, func() {
+		p.Close()
+		_ = service.Close()
+	}
+}
+
 // A stream in both directions may be silent until there is something to say. Its service has
 // not got the whole request, so its time to answer has not begun.
 func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) {
@@ -55,8 +77,7 @@ func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) 
 		for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 			t.Run(string(protocol)+": "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					listener := make(pipes)
-					service := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					pool, end := served(t, protocol, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						answer, gone := time.NewTimer(c.answered), r.Context().Done()
 						defer answer.Stop()
 						if r.ProtoMajor == 1 { // net/http does not see a client leave whose body it has not read
@@ -78,18 +99,7 @@ func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) 
 						case <-answer.C:
 						case <-gone:
 						}
-					})}
-					service.Protocols.SetHTTP1(true)
-					service.Protocols.SetUnencryptedHTTP2(true)
-					go func() { _ = service.Serve(listener) }()
-					pool, err := NewPool(Config{Address: "service:80", Protocol: protocol, Dial: func(context.Context, string, string) (net.Conn, error) {
-						near, far := net.Pipe()
-						listener <- far
-						return near, nil
-					}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					})})
 					body, send := io.Pipe()
 					r := httptest.NewRequest(http.MethodPost, "/", body)
 					r.ContentLength, r.ProtoMajor, r.ProtoMinor = c.length, 2, 0
@@ -99,24 +109,23 @@ func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) 
 					if c.ended == 0 {
 						_ = send.Close()
 					}
-					end := time.AfterFunc(c.ended, func() { _ = send.Close() })
+					closing := time.AfterFunc(c.ended, func() { _ = send.Close() })
 					began := time.Now()
 					x := &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: cmp.Or(c.progress, time.Minute)}
 					if c.latest > 0 {
 						x.Latest = began.Add(c.latest)
 					}
 					res, fault := pool.Carry(httptest.NewRecorder(), r, x)
-					err = nil
+					var err error
 					if fault != nil {
 						err = fault.Err
 					}
 					if after := time.Since(began); !errors.Is(err, c.err) || res.Silent != c.silent || after < c.after || after > c.after+200*time.Millisecond {
 						t.Errorf("ended after %v by %v (silent: %v), want %v and %v", after, err, res.Silent, c.after, c.err)
 					}
-					end.Stop()
+					closing.Stop()
 					_ = send.Close()
-					pool.Close()
-					_ = service.Close()
+					end()
 				})
 			})
 		}

@@ -18,28 +18,6 @@ import (
 	h2 "github.com/ringway/ringway/internal/proxy/http2"
 )
 
-// served returns a pool whose service is in memory, and what ends both.
-func served(t *testing.T, protocol advertise.Protocol, service *http.Server) (p *Pool, end func()) {
-	t.Helper()
-	listener := make(pipes)
-	service.Protocols = new(http.Protocols)
-	service.Protocols.SetHTTP1(true)
-	service.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = service.Serve(listener) }()
-	p, err := NewPool(Config{Address: "service:80", Protocol: protocol, Dial: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		listener <- far
-		return near, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, func() {
-		p.Close()
-		_ = service.Close()
-	}
-}
-
 // The service works on what it has, and its window is closed meanwhile: the exchange waits for it to
 // read, not for the client.
 func TestAStreamWhoseServicePausesHasTheLongerOfTheTimesForAnAnswerAndForProgress(t *testing.T) {
