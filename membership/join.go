@@ -356,11 +356,11 @@ func (n *Node) agreeOnKeys(errs map[netip.AddrPort]error, others bool) (agreed [
 			continue
 		}
 		if others {
-			n.wg.Go(func() { n.agreesOnKeys(addr.String(), refusal) })
+			n.wg.Go(func() { n.agreeOnKeysWith(addr.String(), refusal) })
 			continue
 		}
 		asking.Go(func() {
-			if n.agreesOnKeys(addr.String(), refusal) {
+			if n.agreeOnKeysWith(addr.String(), refusal) {
 				mu.Lock()
 				defer mu.Unlock()
 				agreed = append(agreed, addr)
@@ -371,10 +371,10 @@ func (n *Node) agreeOnKeys(errs map[netip.AddrPort]error, others bool) (agreed [
 	return agreed
 }
 
-// agreesOnKeys reports whether two members have the same keys now of which one has missed a rotation:
+// agreeOnKeysWith reports whether two members have the same keys now of which one has missed a rotation:
 // the other refused this one because of the keys alone. Certificates prove the two to each other, so the
 // one with the older use takes the keys of the other. That takes more round trips than a probe may.
-func (n *Node) agreesOnKeys(addr string, refusal *RefusalError) bool {
+func (n *Node) agreeOnKeysWith(addr string, refusal *RefusalError) bool {
 	if refusal.Field != fieldKey || n.cfg.Identity == nil || n.cfg.Keyring == nil {
 		return false
 	}
@@ -394,7 +394,7 @@ func (n *Node) joinOne(addr string) error {
 	_, err := n.list.Join([]string{addr})
 	// memberlist returns only text; the transport has the typed reason.
 	refusal := n.transport.refusals.get(addr)
-	if err != nil && refusal != nil && n.agreesOnKeys(addr, refusal) {
+	if err != nil && refusal != nil && n.agreeOnKeysWith(addr, refusal) {
 		_, err = n.list.Join([]string{addr})
 		refusal = n.transport.refusals.get(addr)
 	}

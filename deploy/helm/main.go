@@ -165,8 +165,8 @@ func fileSchema(set *settings.Set, manifest string) (map[string]any, error) {
 	return schema, nil
 }
 
-// wholeTimes requires the whole form of RFC 3339 where the schema of the file allows a date: the chart quotes what it writes
-// into the file, and of a quoted time YAML reads only the whole form.
+// wholeTimes requires the whole form of RFC 3339 where the schema of the file allows a date: the chart
+// quotes what it writes into the file, and of a quoted time YAML reads only the whole form.
 func wholeTimes(schema any) {
 	switch schema := schema.(type) {
 	case map[string]any:

@@ -84,9 +84,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	f := metric.With(reg)
 	m := &metrics{
 		workers: f.GaugeVec("ringway_presence_workers", "Attached workers: listed by this relay (own), seen in all lists (seen), and of these left out for now, because their certificate or record is not here yet (unproven).", "state"),
-		failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), places (none was left for one to another member), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
+		failed:  f.CounterVec("ringway_presence_problems_total", "Problems with the lists of attached workers, by reason: stream (one from another relay ended), places (none was left for one to another member), replaced (one to a member that opened more), malformed (a frame), gap (a change is missing, so the whole list is read again), hash (a list differs from that of its relay), certificate or record (of a listed worker, refused).", "reason"),
 	}
-	metric.StartAtZero(m.failed, problemStream, problemPlaces, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
+	metric.StartAtZero(m.failed, problemStream, problemPlaces, problemReplaced, problemMalformed, problemGap, problemHash, problemCertificate, problemRecord)
 	for _, state := range []string{"own", "seen", "unproven"} {
 		m.workers.WithLabelValues(state)
 	}
@@ -109,6 +109,7 @@ func New(node *membership.Node, logger *slog.Logger, reg prometheus.Registerer) 
 const (
 	problemStream      = "stream"
 	problemPlaces      = "places"
+	problemReplaced    = "replaced"
 	problemMalformed   = "malformed"
 	problemGap         = "gap"
 	problemHash        = "hash"

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -211,5 +213,8 @@ func TestAMemberHasTwoOfThePlacesForReadersOfTheList(t *testing.T) {
 	f.mu.Unlock()
 	if places["o1"] != 2 || places["r2"] != 1 {
 		t.Errorf("%v", places)
+	}
+	if n := testutil.ToFloat64(f.metrics.failed.WithLabelValues(problemReplaced)); n != 1 {
+		t.Errorf("%v streams were counted as replaced", n)
 	}
 }

@@ -291,11 +291,13 @@ func (f *Fleet) proveOwn(ctx context.Context, wanted []instance) {
 			proofs = append(proofs, p)
 		}
 	}
-	f.running.Go(func() {
-		for _, p := range proofs {
-			f.prove(ctx, f.cfg.ID, p)
-		}
-	})
+	if len(proofs) > 0 {
+		f.running.Go(func() {
+			for _, p := range proofs {
+				f.prove(ctx, f.cfg.ID, p)
+			}
+		})
+	}
 }
 
 // feed is a stream on which this relay sends its list.
@@ -314,8 +316,8 @@ const (
 	maxFeedsOfPeer = 2
 )
 
-// enter takes a place for a stream. The oldest of its peer ends for it.
-func (f *Fleet) enter(one *feed) error {
+// enter takes a place for a stream. The oldest of its peer ends for it. It returns false if there is none.
+func (f *Fleet) enter(one *feed) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var oldest *feed
@@ -329,13 +331,14 @@ func (f *Fleet) enter(one *feed) error {
 	}
 	switch {
 	case same >= maxFeedsOfPeer:
+		f.metrics.failed.WithLabelValues(problemReplaced).Inc()
 		oldest.end()
 		delete(f.feeds, oldest)
 	case len(f.feeds) >= maxFeeds:
-		return errors.New("4096 members read the list of this relay, as many as it has places for")
+		return false
 	}
 	f.feeds[one] = struct{}{}
-	return nil
+	return true
 }
 
 // serve sends the list of this relay to another one.
@@ -345,10 +348,10 @@ func (f *Fleet) serve(ctx context.Context, peer membership.Peer, conn net.Conn) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	one := &feed{peer: peer.ID, began: time.Now(), end: cancel, fresh: make(chan struct{}, 1), wants: make(chan []instance, 16)}
-	if err := f.enter(one); err != nil {
+	if !f.enter(one) {
 		cancel()
 		f.metrics.failed.WithLabelValues(problemPlaces).Inc()
-		f.logger.Debug("the list of attached workers is refused", "member", peer.ID, "err", err)
+		f.logger.Debug("as many members read the list of attached workers as there are places for", "refused", peer.ID)
 		return
 	}
 	defer func() {

@@ -125,7 +125,7 @@ func parseIngressAddrs(texts []string) ([]ingressAddr, error) {
 	return all, nil
 }
 
-// checkIngress checks the settings of the ingress together: what New refuses, without reading
+// checkIngress checks the settings of the ingress together, and its addresses with those for members: what New refuses, without reading
 // files, which Check does.
 func (s *Settings) checkIngress() []settings.Problem {
 	var problems []settings.Problem

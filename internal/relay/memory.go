@@ -71,11 +71,13 @@ func (m *memory) run(ctx context.Context) error {
 
 func (m *memory) update() {
 	used, before := m.used(), m.strained.Load()
-	if n := m.collections(); n != m.seen {
-		m.seen, m.since = n, time.Now()
-	} else if before && used > m.limit/100*strainedUntil && time.Since(m.since) >= collectAfter {
-		m.collect()
-		m.since, used = time.Now(), m.used()
+	if before && used > m.limit/100*strainedUntil {
+		if n := m.collections(); n != m.seen {
+			m.seen, m.since = n, time.Now()
+		} else if time.Since(m.since) >= collectAfter {
+			m.collect()
+			m.since, used = time.Now(), m.used()
+		}
 	}
 	now := used > m.limit/100*strainedAbove || before && used > m.limit/100*strainedUntil
 	if now == before {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
-	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/wire"
@@ -386,61 +384,6 @@ func TestARequestThatEveryRelayTurnsAwayWaitsAndIsSentAgain(t *testing.T) {
 	turnedAway.Store(0)
 	if resp, body := ask(); resp.StatusCode != 200 || body != "w1" {
 		t.Errorf("after %d times: %d %s", turnedAway.Load(), resp.StatusCode, body)
-	}
-}
-
-func TestTheAdminAPIShowsWhatTheRelayDoes(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	r := f.relay(func(*Settings) {})
-	f.echo("w1")
-	f.echo("w2")
-	r.settled(t, "echo", 2)
-	r.call(t, "GET", "/", nil, "Ringway-Service: echo")
-
-	var d api.Service
-	r.await(t, "a connection to each worker", func() bool {
-		d = api.Service{}
-		r.api(t, "/api/v1/services/echo", &d)
-		return len(d.Peers) == 2 && d.Peers[0].Connected && d.Peers[1].Connected
-	})
-	if status, _ := r.api(t, "/api/v1/services/echo", &d); status != 200 || d.Role != "affine" || d.Index != 0 || len(d.Peers) != 2 {
-		t.Errorf("%d %+v", status, d)
-	}
-	var requests uint64
-	for _, p := range d.Peers {
-		requests += p.Requests
-		if !p.Connected || p.State != "active" || p.Weight <= 0 {
-			t.Errorf("peer %+v", p)
-		}
-	}
-	if requests != 1 {
-		t.Errorf("%d requests counted", requests)
-	}
-	var plan api.Plan
-	if status, _ := r.api(t, "/api/v1/services/echo/plan", &plan); status != 200 || plan.Connections != 2 || plan.RelaysPerWorker["w1"] != 1 {
-		t.Errorf("%d %+v", status, plan)
-	}
-	var members struct{ Members []struct{ ID string } }
-	r.api(t, "/api/v1/members", &members)
-	var ids []string
-	for _, m := range members.Members {
-		ids = append(ids, m.ID)
-	}
-	if !slices.Equal(ids, []string{"r1", "w1", "w2"}) {
-		t.Errorf("members %v", ids)
-	}
-	for path, want := range map[string]int{
-		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/api/v1/services": 200, "/api/v1/checksum": 200,
-		"/api/v1/services/absent": 404, "/nothing": 404,
-	} {
-		if status, body := r.api(t, path, nil); status != want {
-			t.Errorf("%s: %d %s, want %d", path, status, body, want)
-		}
-	}
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.AdminAddr()+"/api/v1/members", nil)
-	if resp, _ := do(t, req); resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("POST to a page that only reads: %d", resp.StatusCode)
 	}
 }
 

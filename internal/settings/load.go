@@ -80,15 +80,12 @@ func (s *Set) load(from Sources) Problems {
 				continue
 			}
 			if st := s.byName[p.Setting]; st != nil {
+				whole := p.Origin == (Origin{}) && p.Value == "" // otherwise the check chose a part of the value
 				if p.Origin == (Origin{}) {
 					p.Origin, p.key = st.origin, st.section
-					if p.Value == "" { // otherwise the check chose a part of the value
-						p.Value = st.shown()
-					} else {
-						p.Value = st.public(p.Value)
-					}
-				} else {
-					p.Value = st.public(p.Value)
+				}
+				if p.Value = st.public(p.Value); whole {
+					p.Value = st.shown()
 				}
 			}
 			found = append(found, p)

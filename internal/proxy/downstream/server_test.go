@@ -85,92 +85,6 @@ func TestEmptyLinesBetweenRequestsAreSkipped(t *testing.T) {
 	}
 }
 
-func TestTheFramingOfAnAnswerFollowsWhatIsKnown(t *testing.T) {
-	long := strings.Repeat("x", 100<<10)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/short":
-			_, _ = io.WriteString(w, "abc")
-		case "/flushed":
-			_, _ = io.WriteString(w, "abc")
-			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, "def")
-		case "/long":
-			_, _ = io.WriteString(w, long)
-		case "/declared":
-			w.Header().Set("Content-Length", fmt.Sprint(len(long)))
-			_, _ = io.WriteString(w, long[:10])
-			_, _ = io.WriteString(w, long[10:])
-		case "/trailers":
-			w.Header().Set("Trailer", "X-T")
-			_, _ = io.WriteString(w, "abc")
-			w.Header().Set(http.TrailerPrefix+"X-T", "1")
-		case "/none":
-			w.WriteHeader(http.StatusNoContent)
-			if _, err := io.WriteString(w, "abc"); !errors.Is(err, http.ErrBodyNotAllowed) {
-				t.Errorf("writing a body of a 204: %v", err)
-			}
-		case "/empty":
-		}
-	})
-	addr, _ := start(t, downstream.Config{Handler: handler})
-	for _, c := range []struct {
-		path, method, version, body string
-		length                      int64
-		chunked, close              bool
-	}{
-		{"/short", "GET", "1.1", "abc", 3, false, false},
-		{"/short", "GET", "1.0", "abc", 3, false, true},
-		{"/short", "HEAD", "1.1", "", -1, false, false},
-		{"/flushed", "GET", "1.1", "abcdef", -1, true, false},
-		{"/flushed", "GET", "1.0", "abcdef", -1, false, true},
-		{"/long", "GET", "1.1", long, -1, true, false},
-		{"/long", "GET", "1.0", long, -1, false, true},
-		{"/declared", "GET", "1.1", long, int64(len(long)), false, false},
-		{"/declared", "HEAD", "1.1", "", int64(len(long)), false, false},
-		{"/trailers", "GET", "1.1", "abc", -1, true, false},
-		{"/none", "GET", "1.1", "", 0, false, false},
-		{"/empty", "GET", "1.1", "", 0, false, false},
-		{"/empty", "POST", "1.1", "", 0, false, false},
-	} {
-		t.Run(c.method+c.path+c.version, func(t *testing.T) {
-			conn := dial(t, addr).say(c.method + " " + c.path + " HTTP/" + c.version + "\r\nHost: a\r\n\r\n")
-			resp, body := conn.answer(c.method)
-			if body != c.body || (len(resp.TransferEncoding) > 0) != c.chunked || resp.Close != c.close {
-				t.Errorf("%d bytes, encoding %q, close %v", len(body), resp.TransferEncoding, resp.Close)
-			}
-			if resp.ContentLength != c.length && !(c.method == "HEAD" && c.length < 0) {
-				t.Errorf("length %d, want %d", resp.ContentLength, c.length)
-			}
-			if c.path == "/trailers" && resp.Trailer.Get("X-T") != "1" {
-				t.Errorf("trailers %v", resp.Trailer)
-			}
-			if resp.Header.Get("Date") == "" {
-				t.Error("no Date")
-			}
-			if c.close {
-				conn.ends()
-			} else if _, body := conn.say("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").answer("GET"); body != "abc" {
-				t.Errorf("the next answer is %q", body)
-			}
-		})
-	}
-}
-
-func TestAnHTTP10ClientCanKeepItsConnection(t *testing.T) {
-	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "2")
-		_, _ = io.WriteString(w, "ok")
-	})})
-	c := dial(t, addr)
-	for range 3 {
-		resp, _ := c.say("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").answer("GET")
-		if resp.Header.Get("Connection") != "keep-alive" {
-			t.Errorf("%v", resp.Header)
-		}
-	}
-}
-
 func TestAnAnswerThatIsNotWholeEndsItsConnection(t *testing.T) {
 	var log logtest.Log
 	addr, _ := start(t, downstream.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -743,17 +657,5 @@ func TestADeadlineOfOneRequestDoesNotOutliveIt(t *testing.T) {
 	for range 3 {
 		c.say(get).answer("GET")
 		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-func TestAHeaderOfAnAnswerCannotAddALine(t *testing.T) {
-	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header()["X-A"] = []string{"a\r\nX-B: b"}
-		w.Header()["X C"] = []string{"c"}
-		w.Header()["X-D\r\nX-E"] = []string{"d"}
-	})})
-	resp, _ := dial(t, addr).say(get).answer("GET")
-	if resp.Header.Get("X-A") != "a  X-B: b" || len(resp.Header) != 3 { // with Date and Content-Length
-		t.Errorf("%q", resp.Header)
 	}
 }

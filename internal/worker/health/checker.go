@@ -38,7 +38,7 @@ type Config struct {
 	// Check defines the probes. New normalizes it.
 	Check Check
 	// Healthy means that the service is known to be healthy: by another check, before. Then there is no grace,
-	// and Fall failures withdraw it, not one. Default false.
+	// and Fall failures withdraw it, not one; OnChange is called from the first change on. Default false.
 	Healthy bool
 	// OnChange is called from Run's goroutine with the first verdict and with every change.
 	// The first verdict comes with the first success, or with the first failure after
