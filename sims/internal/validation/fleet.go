@@ -80,10 +80,13 @@ func (f *fleet) ingress() (out []string) {
 	return out
 }
 
-// connected returns an error until every relay serves a range and is connected to all workers
-// in the range.
+// connected returns an error until every relay is ready, so that its ingress is open, serves a range
+// and is connected to all workers in the range.
 func (f *fleet) connected(ctx context.Context, c Case) error {
 	for _, r := range f.Relays {
+		if _, err := f.Ask(ctx, r, "/readyz"); err != nil {
+			return err
+		}
 		p, err := f.plan(ctx, r)
 		if err != nil {
 			return err
