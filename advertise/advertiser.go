@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
@@ -167,6 +168,13 @@ type Advertiser struct {
 	catalogue *Catalogue
 	started   atomic.Bool
 	changed   chan struct{} // capacity 1: there may be something to publish
+
+	setting sync.Mutex // held while services and slots change together; guards server
+	server  Server     // of Serve
+	slots   sync.Map   // from names of services to *slots, for Serve
+
+	refused    *prometheus.CounterVec // connections, by Serve
+	unregister func()                 // the metrics
 }
 
 // NewAdvertiser checks the configuration, reports all problems together, and binds the
@@ -182,6 +190,12 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 	if len(problems) > 0 {
 		members.Registerer = nil // New is called only to collect its problems
 	}
+	// A registry of its own: nothing is registered if this fails, and nothing stays after the end, so
+	// that a process can make a new advertiser.
+	metrics := prometheus.NewRegistry()
+	if members.Registerer != nil {
+		members.Registerer = metrics
+	}
 	node, err := cfg.join(members)
 	if all := errors.Join(append(problems, err)...); all != nil {
 		if err == nil {
@@ -189,16 +203,23 @@ func NewAdvertiser(cfg AdvertiserConfig) (*Advertiser, error) {
 		}
 		return nil, fmt.Errorf("advertiser %q: %w", cfg.ID, all)
 	}
-	a := &Advertiser{cfg: cfg, node: node, changed: make(chan struct{}, 1)}
+	a := &Advertiser{cfg: cfg, node: node, changed: make(chan struct{}, 1), unregister: func() {}}
 	if a.cfg.DrainDelay == 0 {
 		a.cfg.DrainDelay = defaultDrainDelay
 	}
 	if a.cfg.Logger == nil {
 		a.cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	a.catalogue, err = New(Config{Gossip: node, Rules: cfg.rules(), Logger: cfg.Logger, Registerer: cfg.Registerer})
+	a.catalogue, err = New(Config{Gossip: node, Rules: cfg.rules(), Logger: cfg.Logger, Registerer: metrics})
 	if err == nil && len(cfg.Services) > 0 {
-		err = a.catalogue.Offer(cfg.Services)
+		err = a.offer(cfg.Services)
+	}
+	a.refused = metric.With(metrics).CounterVec("ringway_advertise_connections_refused_total", "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.", "reason")
+	if cfg.Registerer != nil && err == nil {
+		if err = cfg.Registerer.Register(metrics); err != nil {
+			err = fmt.Errorf("register metrics: %w: give each advertiser a Registerer of its own, such as prometheus.WrapRegistererWith returns", err)
+		}
+		a.unregister = sync.OnceFunc(func() { cfg.Registerer.Unregister(metrics) })
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("advertiser %q: %w", cfg.ID, err), node.Close())
@@ -212,11 +233,46 @@ func (a *Advertiser) Set(services ...Service) error {
 	if err := errors.Join(a.cfg.serviceProblems(services)...); err != nil {
 		return err
 	}
-	if err := a.catalogue.Offer(services); err != nil {
+	if err := a.offer(services); err != nil {
 		return err
 	}
 	a.wake()
 	return nil
+}
+
+// offer replaces the services and their slots.
+func (a *Advertiser) offer(services []Service) error {
+	a.setting.Lock()
+	defer a.setting.Unlock()
+	if a.server != nil {
+		if err := a.checkSecured(services); err != nil {
+			return err
+		}
+	}
+	if err := a.catalogue.Offer(services); err != nil {
+		return err
+	}
+	limits := map[string]int64{}
+	for _, s := range services {
+		if s.Secured {
+			limits[s.Name] = int64(s.Slots)
+			if s.Slots > 0 {
+				a.slots.LoadOrStore(s.Name, &slots{})
+			}
+		}
+	}
+	a.slots.Range(func(name, of any) bool {
+		of.(*slots).limit.Store(limits[name.(string)])
+		return true
+	})
+	return nil
+}
+
+// slotsOf returns the slots of a service, nil if it never had any.
+func (a *Advertiser) slotsOf(service string) *slots {
+	s, _ := a.slots.Load(service)
+	of, _ := s.(*slots)
+	return of
 }
 
 // Drain offers every service as draining, now and after every later Set: relays send no
@@ -247,7 +303,7 @@ func (a *Advertiser) Run(ctx context.Context) error {
 	defer stop()
 	if err := a.node.Start(background); err != nil {
 		a.emit(Event{Kind: EventError, Cause: err})
-		return errors.Join(err, a.node.Close())
+		return errors.Join(err, a.Close())
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.catalogue.Run(background) }) // fails only when called twice
@@ -258,12 +314,15 @@ func (a *Advertiser) Run(ctx context.Context) error {
 	a.leave()
 	stop()
 	running.Wait()
-	return a.node.Close()
+	return a.Close()
 }
 
 // Close closes the sockets of an Advertiser whose Run is never called. Run closes them
 // itself.
-func (a *Advertiser) Close() error { return a.node.Close() }
+func (a *Advertiser) Close() error {
+	a.unregister() // before the node takes its metrics out of those that were registered
+	return a.node.Close()
+}
 
 func (a *Advertiser) emit(e Event) {
 	if a.cfg.OnEvent != nil {

@@ -64,7 +64,9 @@ type Service struct {
 	// Weight is the share of traffic relative to other endpoints, 1 to 100. 0
 	// means the default, 10.
 	Weight int32 `json:"weight"`
-	// Slots is how many requests and tunnels may be in flight; 0 is unlimited.
+	// Slots is how many requests and tunnels may be in flight; 0 is unlimited. Each relay sends its
+	// share. To a Secured service it sends more if no endpoint has room: the sidecar, or Serve,
+	// refuses those above.
 	Slots int32 `json:"slots"`
 	// State is ready (the default) or draining.
 	State State `json:"state"`

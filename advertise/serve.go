@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,9 @@ type Server interface {
 // Serve is Run with the server of the offered services, which listens on the socket from the
 // start. When ctx ends, the services drain, this process leaves the cluster, and the server ends
 // its requests in flight, for up to 30 s. If the server fails, the services are withdrawn. An
-// http.Server also reports to relays how many requests it has in flight. Of other servers, such as
-// a grpc.Server, each relay counts only the requests that it has sent itself.
+// http.Server also reports to relays how many requests it has in flight, and with an Identity refuses
+// those above the Slots of their service. Of other servers, such as a grpc.Server, each relay counts
+// only the requests that it has sent itself.
 //
 // With an Identity the socket accepts only relays and observers of the cluster, over mutual TLS,
 // and every service must be Secured, because such members use no other. The handler then may believe
@@ -38,13 +40,20 @@ type Server interface {
 func (a *Advertiser) Serve(ctx context.Context, socket net.Listener, server Server) error {
 	stop, err := stopper(server)
 	if err == nil {
-		err = a.checkSecured()
+		a.setting.Lock()
+		a.server = server
+		err = a.checkSecured(a.cfg.Services)
+		a.setting.Unlock()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("advertiser %q: %w", a.cfg.ID, err), socket.Close(), a.Close())
 	}
 	if web, ok := server.(*http.Server); ok {
-		web.Handler = reportLoad(web.Handler)
+		next := web.Handler
+		if next == nil {
+			next = http.DefaultServeMux
+		}
+		web.Handler = &loadHandler{next: next, slots: a.slotsOf}
 	}
 	offering, withdraw := context.WithCancel(ctx)
 	defer withdraw()
@@ -104,9 +113,14 @@ func stopper(server Server) (func(context.Context) error, error) {
 	return nil, fmt.Errorf("a server of type %T cannot be stopped in order: give one with Shutdown, or with GracefulStop and Stop", server)
 }
 
-// checkSecured refuses services that no relay would use.
-func (a *Advertiser) checkSecured() error {
-	for _, s := range a.cfg.Services {
+// checkSecured refuses services that no relay would use, and slots to which nothing would hold a
+// service: relays send more to one that is Secured, because it refuses them.
+func (a *Advertiser) checkSecured(services []Service) error {
+	_, web := a.server.(*http.Server)
+	for _, s := range services {
+		if s.Secured && s.Slots > 0 && !web {
+			return fmt.Errorf("service %q: with an Identity only an http.Server is held to its Slots, and this is a %T: serve it by the Handler of an http.Server, or leave Slots empty and answer RESOURCE_EXHAUSTED above a limit of the program", s.Name, a.server)
+		}
 		if s.Secured != (a.cfg.Identity != nil) {
 			return fmt.Errorf("service %q: Secured is %v, but Serve listens with mutual TLS exactly if there is an Identity", s.Name, s.Secured)
 		}
@@ -116,30 +130,98 @@ func (a *Advertiser) checkSecured() error {
 
 // admit puts mutual TLS around the socket: only relays and observers may connect to workers.
 func (a *Advertiser) admit(socket net.Listener, source *identity.Source) *handshake.Listener {
-	refused := metric.With(nil).CounterVec("ringway_advertise_connections_refused_total", "Connections refused by the server of an advertiser with a certificate, by reason, as ringway_sidecar_refused_total.", "reason")
-	metric.StartAtZero(refused, handshake.ListenerReasons()...)
-	if a.cfg.Registerer != nil {
-		if err := a.cfg.Registerer.Register(refused); err != nil {
-			a.cfg.Logger.Warn("refused connections are not counted", "err", err)
-		}
-	}
+	metric.StartAtZero(a.refused, handshake.ListenerReasons()...)
 	return handshake.NewListener(handshake.ListenerConfig{
 		Socket: socket, Source: source, TLS: source.ServerConfig(source.Policy(identity.DataPlane), "h2", "http/1.1"),
-		Allowed: "relays and observers of this cluster and environment", Refused: refused, Logger: a.cfg.Logger,
+		Allowed: "relays and observers of this cluster and environment", Refused: a.refused, Logger: a.cfg.Logger,
 	})
 }
 
-// reportLoad adds the number of requests in flight to each response. Relays use it, and do not
-// pass it on.
-func reportLoad(next http.Handler) http.Handler {
-	if next == nil {
-		next = http.DefaultServeMux
-	}
-	var inFlight atomic.Int64
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := inFlight.Add(1)
-		defer inFlight.Add(-1)
-		w.Header()[wire.LoadHeader] = []string{strconv.FormatInt(n, 10)}
-		next.ServeHTTP(w, r)
-	})
+// loadHandler counts the requests in flight at an http.Server. It reports the others to relays with
+// each answer, and holds services to their slots where relays rely on that: with an Identity.
+type loadHandler struct {
+	next     http.Handler
+	slots    func(service string) *slots // nil without slots
+	inFlight atomic.Int64
 }
+
+// slots is a service with a limit. Its count outlives a change of the limit.
+type slots struct {
+	limit    atomic.Int64
+	inFlight atomic.Int64
+}
+
+func (a *loadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.inFlight.Add(1)
+	defer a.inFlight.Add(-1)
+	service := r.Header.Get(wire.ServiceHeader)
+	if s := a.slots(service); s != nil {
+		n := s.inFlight.Add(1)
+		defer s.inFlight.Add(-1)
+		if limit := s.limit.Load(); limit > 0 && n > limit {
+			wire.RefuseFull(w, r, wire.Failure{Service: service}, n-1)
+			return
+		}
+	}
+	reporting := &loadWriter{ResponseWriter: w, inFlight: &a.inFlight}
+	a.next.ServeHTTP(reporting, r)
+	reporting.begin(http.StatusOK) // an answer without a byte
+}
+
+// loadWriter adds to an answer how many other requests are in flight when it begins. A 503 gets
+// that only with Retry-After: with a load relays take it for a sign of overload, and a server that
+// fails would never be evicted.
+type loadWriter struct {
+	http.ResponseWriter
+	inFlight *atomic.Int64
+	begun    bool
+}
+
+func (w *loadWriter) begin(status int) {
+	informational := status < 200 && status != http.StatusSwitchingProtocols
+	if w.begun || informational {
+		return
+	}
+	w.begun = true
+	h := w.Header()
+	if _, own := h[wire.LoadHeader]; own || status == http.StatusServiceUnavailable && h.Get("Retry-After") == "" {
+		return
+	}
+	h[wire.LoadHeader] = []string{strconv.FormatInt(max(w.inFlight.Load()-1, 0), 10)}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *loadWriter) WriteHeader(status int) {
+	w.begin(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *loadWriter) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom implements [io.ReaderFrom], by which a server sends files without a copy.
+func (w *loadWriter) ReadFrom(from io.Reader) (int64, error) {
+	w.begin(http.StatusOK)
+	return io.Copy(w.ResponseWriter, from)
+}
+
+// Flush implements [http.Flusher].
+func (w *loadWriter) Flush() { _ = w.FlushError() } // the next write fails as well
+
+// FlushError is Flush for [http.ResponseController].
+func (w *loadWriter) FlushError() error {
+	w.begin(http.StatusOK)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker]. It fails over HTTP/2.
+func (w *loadWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.begun = true
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *loadWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
@@ -30,6 +33,11 @@ type served struct {
 }
 
 func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
+	return serveService(t, insecure, advertise.Service{}, handler)
+}
+
+// serveService is serve of a service with more settings.
+func serveService(t *testing.T, insecure bool, service advertise.Service, handler http.HandlerFunc) *served {
 	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev", Insecure: insecure})
 	t.Cleanup(func() {
 		if err := f.Stop(); err != nil {
@@ -45,10 +53,11 @@ func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
 	}
 	socket := procs.Listen(t)
 	addr := socket.Addr().String()
+	service.Name, service.Address, service.Secured = "echo", addr, !insecure
 	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
 		Cluster: member.Cluster, Environment: member.Environment, ID: member.ID, Identity: member.Identity, Keyring: member.Keyring,
 		BindAddr: "127.0.0.1:0", Seeds: []string{f.Relay("relay-1").GossipAddr()}, DrainDelay: time.Millisecond,
-		Services: []advertise.Service{{Name: "echo", Address: addr, Secured: !insecure}},
+		Services: []advertise.Service{service},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -131,19 +140,112 @@ func TestOnlyRelaysReachAServerWithAnIdentity(t *testing.T) {
 	}
 }
 
-func TestAServerReportsItsLoadToRelaysOnly(t *testing.T) {
+func TestAServerReportsItsOtherRequestsToRelaysOnly(t *testing.T) {
 	t.Parallel()
-	s := serve(t, true, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-	direct, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(mustGet(t, "http://"+s.addr))
-	if err != nil {
-		t.Fatal(err)
+	s := serve(t, true, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/busy":
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/broken":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/own":
+			w.Header().Set("Ringway-Load", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/flushed":
+			w.(http.Flusher).Flush()
+		case "/written":
+			_, _ = io.WriteString(w, "hello")
+		case "/hints":
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+	})
+	for path, want := range map[string]string{
+		"/": "0", "/written": "0", "/flushed": "0", "/hints": "0", "/busy": "0", "/own": "7",
+		"/broken": "", // a relay would take a failure for a sign of load
+	} {
+		direct, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(mustGet(t, "http://"+s.addr+path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = direct.Body.Close()
+		if got := direct.Header.Get("Ringway-Load"); got != want {
+			t.Errorf("%s: load %q, want %q", path, got, want)
+		}
 	}
-	_ = direct.Body.Close()
-	if got := direct.Header.Get("Ringway-Load"); got != "1" {
-		t.Errorf("load %q", got)
-	}
-	if resp, _ := s.get("/"); resp == nil || resp.Header.Get("Ringway-Load") != "" {
+	if resp, _ := s.get("/written"); resp == nil || resp.Header.Get("Ringway-Load") != "" {
 		t.Error("the client got the load")
+	}
+}
+
+func TestAServerThatFailsIsEvicted(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	s := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			http.Error(w, "no database", http.StatusServiceUnavailable)
+		}
+	})
+	broken.Store(true)
+	failures := func() (n int) {
+		service, _ := s.relay.Routes.Service("echo")
+		for _, e := range service.Endpoints.Stats(0) {
+			n += int(e.Failures)
+		}
+		return n
+	}
+	for range 10 {
+		s.get("/")
+	}
+	if failures() == 0 {
+		t.Error("ten answers with 503 are no failures of the endpoint")
+	}
+}
+
+func TestASecuredServerIsHeldToItsSlots(t *testing.T) {
+	t.Parallel()
+	var inFlight, most atomic.Int64
+	arrived, release := make(chan struct{}, 10), make(chan struct{})
+	s := serveService(t, false, advertise.Service{Slots: 1}, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/wait" {
+			return
+		}
+		n := inFlight.Add(1)
+		defer inFlight.Add(-1)
+		most.Store(max(most.Load(), n))
+		arrived <- struct{}{}
+		<-release
+	})
+	var first sync.WaitGroup
+	first.Go(func() {
+		if resp, body := s.get("/wait"); resp == nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("the request in the slot: %s", body)
+		}
+	})
+	<-arrived
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			if resp, body := s.get("/wait"); resp == nil || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded") {
+				t.Errorf("a request above the slots: %v %s", resp, body)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { others.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-arrived:
+		t.Error("a second request arrived at one slot")
+	}
+	close(release)
+	first.Wait()
+	others.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d requests were in flight at one slot", most.Load())
+	}
+	if resp, body := s.get("/"); resp == nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("after the slot is free: %s", body)
 	}
 }
 
@@ -217,5 +319,64 @@ func TestAServerThatCannotServeWithdrawsItsServices(t *testing.T) {
 				t.Error("the socket is still open")
 			}
 		})
+	}
+}
+
+func TestTheNextAdvertiserOfAProcessRegistersItsMetrics(t *testing.T) {
+	t.Parallel()
+	for name, attach := range map[string]bool{"gossips": false, "attaches": true} {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			cfg := advertise.AdvertiserConfig{Cluster: "shop", Environment: "dev", ID: "echo-1", Registerer: registry, Insecure: true}
+			if attach {
+				cfg.Attach = []string{"127.0.0.1:1"}
+			} else {
+				cfg.BindAddr, cfg.Seeds = "127.0.0.1:0", []string{"127.0.0.1:1"}
+			}
+			twice := cfg
+			service := advertise.Service{Name: "echo", Address: "127.0.0.1:1"}
+			twice.Services = []advertise.Service{service, service}
+			if _, err := advertise.NewAdvertiser(twice); err == nil {
+				t.Fatal("one service twice")
+			}
+			for range 2 {
+				a, err := advertise.NewAdvertiser(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, _ := registry.Gather(); len(got) == 0 {
+					t.Error("no metrics are registered")
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				stop()
+				if err := a.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, _ := registry.Gather(); len(got) > 0 {
+				t.Errorf("%d metrics stay", len(got))
+			}
+		})
+	}
+}
+
+func TestSlotsToWhichNothingHoldsAServiceAreRefused(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev"})
+	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "echo-1", Role: identity.RoleWorker}
+	if err := f.Equip(&member); err != nil {
+		t.Fatal(err)
+	}
+	socket := procs.Listen(t)
+	service := advertise.Service{Name: "echo", Address: socket.Addr().String(), Secured: true, Slots: 2}
+	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		Cluster: "shop", Environment: "dev", ID: "echo-1", BindAddr: "127.0.0.1:0", Seeds: []string{"127.0.0.1:1"},
+		Identity: member.Identity, Keyring: member.Keyring, Services: []advertise.Service{service},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Serve(t.Context(), socket, graceful{}); err == nil || !strings.Contains(err.Error(), "only an http.Server is held to its Slots") {
+		t.Error(err)
 	}
 }

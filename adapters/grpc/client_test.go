@@ -164,11 +164,20 @@ func TestAServiceWithoutGRPCIsExplained(t *testing.T) {
 
 func TestACallAboveTheSlotsIsRefused(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, fleet.Config{Insecure: true})
+	t.Run("by the router", func(t *testing.T) { refusesAboveSlots(t, true) })
+	t.Run("by sidecars", func(t *testing.T) { refusesAboveSlots(t, false) })
+}
+
+func refusesAboveSlots(t *testing.T, insecure bool) {
+	c := startCluster(t, fleet.Config{Insecure: insecure})
 	c.worker("a", ";slots=1")
 	c.worker("b", ";slots=1")
 	c.sees("a", "b")
-	client := c.client(nil)
+	var certified func(*ringwaygrpc.Config)
+	if !insecure {
+		certified = withCertificate(t, c.Fleet)
+	}
+	client := c.client(certified)
 	c.reaches(client, "a", "b")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

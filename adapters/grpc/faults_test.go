@@ -257,27 +257,26 @@ func TestAWorkerThatIsKilledIsForgottenAndItsNextLifeIsUsed(t *testing.T) {
 	c.reaches(client, "killed")
 }
 
+// withCertificate gives a client the certificate of a caller, which the authority of a fleet issues.
+func withCertificate(t *testing.T, of *fleet.Fleet) func(*ringwaygrpc.Config) {
+	t.Helper()
+	member := membership.Config{Cluster: "shop", Environment: "dev", ID: "caller", Role: identity.RoleObserver}
+	if err := of.Equip(&member); err != nil {
+		t.Fatal(err)
+	}
+	return func(cfg *ringwaygrpc.Config) { cfg.Identity = member.Identity }
+}
+
 func TestACertificateIsProvenOnBothSides(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, fleet.Config{})
 	c.worker("a", "")
 	c.worker("b", "")
 	c.sees("a", "b")
-	source := func(cluster *fleet.Fleet, id string) *identity.Source {
-		t.Helper()
-		member := membership.Config{Cluster: "shop", Environment: "dev", ID: id, Role: identity.RoleObserver}
-		if err := cluster.Equip(&member); err != nil {
-			t.Fatal(err)
-		}
-		return member.Identity
-	}
-	with := func(s *identity.Source) func(*ringwaygrpc.Config) {
-		return func(cfg *ringwaygrpc.Config) { cfg.Identity = s }
-	}
-	c.reaches(c.client(with(source(c.Fleet, "caller"))), "a", "b")
+	c.reaches(c.client(withCertificate(t, c.Fleet)), "a", "b")
 	for want, client := range map[string]func(*ringwaygrpc.Config){
 		"requires mutual TLS": nil,
-		"TLS with worker":     with(source(fleet.New(fleet.Config{Cluster: "shop", Environment: "dev"}), "caller")),
+		"TLS with worker":     withCertificate(t, fleet.New(fleet.Config{Cluster: "shop", Environment: "dev"})),
 	} {
 		if _, err := call(t.Context(), c.client(client)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

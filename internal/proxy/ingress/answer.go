@@ -221,7 +221,7 @@ const callEndTime = time.Second
 // relay that has the client does this: the others see a failure of their endpoint in a reset.
 func (t *request) endCall(result *upstream.Result) bool {
 	cfg, fault := &t.handler.cfg, t.at.fault
-	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !isCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
+	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !wire.IsCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
 		return false
 	}
 	f := failure{Text: "the answer broke off before its end", detail: fault.Error(), callStatus: unavailable}

@@ -94,7 +94,7 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 			code = wire.FailedCancelled
 		}
 		w.Header()[wire.FailedHeader] = []string{string(code)}
-	case isCall(r):
+	case wire.IsCall(r):
 		f.writeCall(w, exposed)
 		return http.StatusOK, 0
 	default:
@@ -103,15 +103,6 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 		}
 	}
 	return statusOf[f.Code], f.write(w, exposed)
-}
-
-// isCall reports whether r is a call of gRPC.
-func isCall(r *http.Request) bool {
-	if r.ProtoMajor != 2 {
-		return false
-	}
-	types := r.Header["Content-Type"]
-	return len(types) == 1 && wire.CallType(types[0])
 }
 
 // unavailable is the status of gRPC for what the client may repeat.

@@ -147,5 +147,5 @@ func (t *request) mayRepeat() bool {
 // service whose calls may all be repeated. The message of a call has no declared length, and
 // is small in most cases.
 func (t *request) callMayRepeat() bool {
-	return t.policy.Retry == advertise.RetryAlways && t.r.ContentLength < 0 && isCall(t.r)
+	return t.policy.Retry == advertise.RetryAlways && t.r.ContentLength < 0 && wire.IsCall(t.r)
 }

@@ -166,7 +166,7 @@ func (rec *record) end() {
 		rec.outcome = outcomeAborted
 	}
 	rec.Outcome = outcomes[rec.outcome]
-	if isCall(rec.r) {
+	if wire.IsCall(rec.r) {
 		rec.CallStatus = callStatusOf(rec.w.Header(), rec.status)
 	}
 	kept := rec.Sampled || len(rec.Attempts) > 1 || rec.Failed()

@@ -249,7 +249,7 @@ func (t *request) headArrived(r upstream.Result) bool {
 	if t.tcp != nil {
 		return t.sessionBegan(r)
 	}
-	if t.hop && r.Failed != "" && isCall(t.r) {
+	if t.hop && r.Failed != "" && wire.IsCall(t.r) {
 		t.relayed, t.again = wire.Code(r.Failed), r.Again
 		return false // this relay answers in the form of gRPC
 	}

@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -38,7 +37,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	service, ok := (*s.services.Load())[name]
 	if !ok {
 		s.metrics.refused.WithLabelValues(reasonUnknownService).Inc()
-		s.refuse(w, r, failure{
+		s.refuse(w, r, wire.Failure{
 			Text: "this worker does not offer the service " + strconv.Quote(name), Code: wire.CodeUnknownService, Service: name,
 		}, wire.FailedUnsent)
 		return
@@ -47,17 +46,15 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		// Relays know what a service takes. A session that is opened to a service of HTTP would
 		// pass all rules for requests.
 		service.results[resultRejected].Add(1)
-		s.refuse(w, r, failure{
+		s.refuse(w, r, wire.Failure{
 			Text: "the service " + strconv.Quote(name) + " takes TCP sessions and no requests, or the other way round", Code: wire.CodeBadRequest, Service: name,
 		}, "")
 		return
 	}
 	if !service.enter() {
 		service.results[resultFull].Add(1)
-		w.Header().Set(wire.LoadHeader, strconv.FormatInt(service.inFlight.Load(), 10))
-		s.refuse(w, r, failure{
-			Text: "this worker has as many requests of this service in flight as it has slots", Code: wire.CodeOverloaded, Service: name,
-		}, wire.FailedFull)
+		s.awaitBody(w, r)
+		wire.RefuseFull(w, r, wire.Failure{Service: name}, service.inFlight.Load())
 		return
 	}
 	x := exchanges.Get().(*exchange)
@@ -136,7 +133,7 @@ func (x *exchange) headArrived(r upstream.Result) bool {
 // relay needs to decide about a retry; the log has the rest.
 func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *service, e *upstream.Fault) {
 	end, sent := resultUnsent, wire.FailedUnsent
-	f := failure{Text: e.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
+	f := wire.Failure{Text: e.Error(), Code: wire.CodeUpstreamFailed, Service: service.name}
 	switch {
 	case e.Stopped() && e.Committed():
 		end = resultCancelled // not a failure of the service
@@ -169,34 +166,20 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, service *servic
 	s.refuse(w, r, f, sent)
 }
 
-// failure is an answer of the sidecar itself, in the same form as those of relays.
-type failure struct {
-	Text    string    `json:"error"`
-	Code    wire.Code `json:"code"`
-	Service string    `json:"service,omitempty"`
-}
-
 var statusOf = map[wire.Code]int{
 	wire.CodeBadRequest:     http.StatusBadRequest,
 	wire.CodeUnknownService: http.StatusNotFound,
 	wire.CodeUpstreamFailed: http.StatusBadGateway,
-	// Not 503: the worker is healthy, and others may have capacity.
-	wire.CodeOverloaded: http.StatusTooManyRequests,
 }
 
 // refuse answers r with f. Failed is the value of wire.FailedHeader, empty if a retry
 // would not help.
-func (s *Sidecar) refuse(w http.ResponseWriter, r *http.Request, f failure, failed string) {
+func (s *Sidecar) refuse(w http.ResponseWriter, r *http.Request, f wire.Failure, failed string) {
 	s.awaitBody(w, r)
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
 	if failed != "" {
-		h.Set(wire.FailedHeader, failed)
+		w.Header().Set(wire.FailedHeader, failed)
 	}
-	body, _ := json.Marshal(f) // strings always encode
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
-	w.WriteHeader(statusOf[f.Code])
-	_, _ = w.Write(append(body, '\n')) // a relay that has disconnected needs no answer
+	f.Write(w, statusOf[f.Code])
 }
 
 // awaitBody reads the rest of a small body. It does not wait for a body for which the
