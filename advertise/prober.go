@@ -47,8 +47,9 @@ type proberConfig struct {
 // a newer record. The endpoint keeps its position in every view, so that all relays make
 // plans of the same workers. Records, checksums and gossip do not change.
 //
-// While membership is degraded, no endpoint becomes unreachable, because this node may be
-// the one that is cut off.
+// While membership is degraded, this node may be the one that is cut off. Endpoints become unreachable
+// all the same: no other report of a death arrives then, and a relay that can connect to none of its
+// endpoints uses all of them.
 type prober struct {
 	cfg         proberConfig
 	lines       *loglimit.Limiter // a network that fails has many endpoints
@@ -211,15 +212,14 @@ func (c *Catalogue) offers(t target) (sequence uint64, ok bool) {
 
 // expire hides an endpoint that was found dead at that sequence, unless its worker has
 // withdrawn it, left or died in the meantime. It must run on the loop. A newer record is a new
-// offer, for which nothing was dialled. In a degraded snapshot this node may be the one that is cut
-// off.
+// offer, for which nothing was dialled.
 func (c *Catalogue) expire(t target, sequence uint64) checkOutcome {
 	now, offered := c.offers(t)
 	switch {
 	case !offered:
 		c.builder.unreachable.remove(t)
 		return checkAlready
-	case now != sequence || c.members.Degraded():
+	case now != sequence:
 		return checkFresh
 	case !c.builder.unreachable.add(t, sequence):
 		return checkAlready

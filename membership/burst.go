@@ -23,7 +23,8 @@ import (
 //
 // A burst is a run of failures with less than one suspicion window between two of them: a
 // node that is cut off probes slowly, so it loses the others one after the other, over
-// minutes. For the same reason the node checks already at the first failure whether its own
+// minutes. Members that crash one after the other and are replaced under other ids are no
+// burst. For the same reason the node checks already at the first failure whether its own
 // probes are answered (see probeMonitor): at that time nothing else distinguishes the two cases.
 // Members that leave or are superseded do not count. Neither do observers, unless probes of
 // this node get no answer: many programs may end together, and they hold no part of a plan.
@@ -31,7 +32,7 @@ import (
 // A node that sees no other member stays degraded: this is never evidence that all others
 // died. Its data path knows which peers still answer.
 type burst struct {
-	failed map[string]struct{} // members that failed in the burst and have not returned
+	failed map[string]time.Time // when members failed in the burst that have not returned
 	before census              // at the start of the burst
 	last   time.Time           // time of the latest failure
 	on     bool
@@ -44,6 +45,9 @@ type census struct{ total, counted int }
 const (
 	// degradedShare is the share of failed members above which a snapshot is degraded.
 	degradedShare = 0.4
+	// replacedWindows is after how many suspicion windows a failure counts no more if the member was
+	// replaced. The members of the other half of a partition fail within one or two.
+	replacedWindows = 2
 	// unhealthyScore is a score of memberlist (0 is healthy, 7 the worst) at which most
 	// probes get no answer, not even through helpers. A failed probe adds up to 3, a
 	// success subtracts 1.
@@ -89,15 +93,36 @@ func suspicionWindow(n int) time.Duration {
 // failure later than one window after the last one begins a new burst, and the members of that time
 // are the whole that its share is of.
 func (b *burst) failure(id string, members census, answered bool, now time.Time) {
-	if b.failed == nil || (!b.on && now.Sub(b.last) > suspicionWindow(b.before.total)) {
-		b.failed, b.before = make(map[string]struct{}), members
+	window := suspicionWindow(b.before.total)
+	if b.failed == nil || (!b.on && now.Sub(b.last) > window) {
+		b.failed, b.before = make(map[string]time.Time), members
 	}
-	b.failed[id] = struct{}{}
+	if !b.on {
+		b.forgetReplaced(members, now.Add(-replacedWindows*window))
+	}
+	b.failed[id] = now
 	// Members that join during a burst make the cluster larger, not the loss smaller.
 	b.before = census{max(b.before.total, members.total), max(b.before.counted, members.counted)}
 	b.last = now
 	if !answered || b.large() {
 		b.on = true
+	}
+}
+
+// forgetReplaced forgets failures before a time, of as many members as were replaced since: so many
+// more members are there than the loss has left.
+func (b *burst) forgetReplaced(members census, before time.Time) {
+	for replaced := members.counted + len(b.failed) - b.before.counted; replaced > 0; replaced-- {
+		oldest := ""
+		for id, at := range b.failed {
+			if at.Before(before) && (oldest == "" || at.Before(b.failed[oldest])) {
+				oldest = id
+			}
+		}
+		if oldest == "" {
+			return
+		}
+		delete(b.failed, oldest)
 	}
 }
 

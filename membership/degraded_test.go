@@ -39,6 +39,26 @@ func TestTheViewIsDegradedWhenManyMembersVanishTogether(t *testing.T) {
 	}
 }
 
+func TestMembersThatCrashOneAfterTheOtherAndAreReplacedAreNoBurst(t *testing.T) {
+	var b burst
+	for now := range 30 {
+		b.failure(strconv.Itoa(now), census{10, 10}, true, time.Unix(int64(now)*20, 0)) // within a window
+		if b.on {
+			t.Fatalf("degraded at failure %d, with ten members alive all the time", now)
+		}
+	}
+	if len(b.failed) > 5 {
+		t.Errorf("%d failures are kept", len(b.failed))
+	}
+	now := time.Unix(30*20, 0)
+	for i := range 5 {
+		b.failure("together"+strconv.Itoa(i), census{10 - i, 10 - i}, true, now)
+	}
+	if !b.on {
+		t.Error("five of ten that fail together count no more")
+	}
+}
+
 func TestTheViewIsTrustedAgain(t *testing.T) {
 	window := suspicionWindow(10)
 	for name, tc := range map[string]struct {

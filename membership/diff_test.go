@@ -126,6 +126,9 @@ func TestTheMemoryOfDeparturesIsBounded(t *testing.T) {
 	for i := range departuresKept + 10 {
 		d.add(Departure{member("m"+strconv.Itoa(i), 1), Failed, now})
 	}
+	if got := d.list(now, true); len(got) != departuresKept+10 {
+		t.Fatalf("%d are kept while the view is degraded: a node that is cut off drops peers", len(got))
+	}
 	if got := d.list(now, false); len(got) != departuresKept {
 		t.Fatalf("%d are kept", len(got))
 	}
@@ -134,5 +137,12 @@ func TestTheMemoryOfDeparturesIsBounded(t *testing.T) {
 	}
 	if got := d.list(now.Add(departuresFor+time.Second), false); len(got) != 0 {
 		t.Fatalf("%d are kept for more than an hour", len(got))
+	}
+	for i := range departuresMost + 10 {
+		d.recent = append(d.recent, Departure{member("n"+strconv.Itoa(i), 1), Failed, now})
+	}
+	d.add(Departure{member("last", 1), Failed, now})
+	if got := d.list(now, true); len(got) != departuresMost {
+		t.Fatalf("%d are kept while the view is degraded", len(got))
 	}
 }

@@ -57,7 +57,8 @@ type lostMember struct {
 const (
 	// maxLost limits the members that the rejoin loop looks for, and lostTTL the time: a member
 	// that was away for a day returns through a seed. 64 are enough, because a split heals through
-	// any of them.
+	// any of them that lives: the latest stay, and relays before others, because those that ended
+	// for good, such as pods that were replaced, were lost before the split.
 	maxLost = 64
 	lostTTL = 24 * time.Hour
 	// maxFloors limits the number of ids. Operators choose ids, so the limit is far above any
@@ -178,10 +179,24 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 			delete(t.lost, id)
 		}
 	}
-	if len(t.lost) < maxLost {
-		t.lost[m.ID] = lostMember{addr: m.GossipAddr, role: m.Role, since: now}
+	t.lost[m.ID] = lostMember{addr: m.GossipAddr, role: m.Role, since: now}
+	if len(t.lost) > maxLost {
+		t.dropLost()
 	}
 	return append([]change{{"failed", m}}, t.promote(now)...)
+}
+
+// dropLost makes room among the lost members: the oldest goes, of those that are no relays if there
+// is one.
+func (t *table) dropLost() {
+	var victim string
+	for id, l := range t.lost {
+		if old := t.lost[victim]; victim == "" || old.role.Relays() && !l.role.Relays() ||
+			old.role.Relays() == l.role.Relays() && l.since.Before(old.since) {
+			victim = id
+		}
+	}
+	delete(t.lost, victim)
 }
 
 // forgetFailed treats the last instance of an id as one that left: it is not looked for, never

@@ -74,6 +74,31 @@ func TestOnlyFailedMembersAreLookedFor(t *testing.T) {
 	}
 }
 
+func TestTheLatestLostMembersAreLookedForAndRelaysBeforeOthers(t *testing.T) {
+	now := time.Unix(0, 0)
+	tb := newTable("self.1")
+	lose := func(id string, role identity.Role) {
+		now = now.Add(time.Second)
+		m := member(id, 1)
+		m.Role = role
+		tb.seen(m, now)
+		tb.gone(m.Instance(), true, now)
+	}
+	for i := range maxLost {
+		lose("pod"+strconv.Itoa(i), identity.RoleWorker)
+	}
+	lose("relay", identity.RoleRelay)
+	for i := range maxLost {
+		lose("later"+strconv.Itoa(i), identity.RoleWorker)
+	}
+	_, relay := tb.lost["relay"]
+	_, oldest := tb.lost["pod0"]
+	_, latest := tb.lost["later"+strconv.Itoa(maxLost-1)]
+	if !relay || oldest || !latest || len(tb.lost) != maxLost {
+		t.Errorf("%d are looked for; the relay: %v, the oldest: %v, the latest: %v", len(tb.lost), relay, oldest, latest)
+	}
+}
+
 func TestAnInstanceOfAClockThatWentBackwardsIsLetInOnceItHasProvenItself(t *testing.T) {
 	now := time.Unix(0, 0)
 	tb := newTable("self.1")

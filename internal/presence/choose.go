@@ -57,12 +57,18 @@ func (c *choices) changedAll(l *list) {
 	}
 }
 
-// recheck marks all workers: certificates expire and are denied. mu is held.
+// recheck marks the workers whose certificate has expired, is denied, or is valid now, since the last
+// call. mu is held.
 func (f *Fleet) recheck() {
-	f.changedAll(&f.own.list)
-	for _, l := range f.lists {
-		f.changedAll(&l.list)
+	standing := make(map[keyID]bool, len(f.certificates))
+	for key, certificate := range f.certificates {
+		valid := f.cfg.Identity.Recheck(certificate) == nil
+		if was, known := f.standing[key]; !known || valid != was {
+			f.changed(certificate.Claims.Node)
+		}
+		standing[key] = valid
 	}
+	f.standing = standing
 }
 
 // choose brings the choices up to date. It returns, by relay, the workers whose proof is wanted from it.

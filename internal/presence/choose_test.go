@@ -53,8 +53,16 @@ func (f *Fleet) listOf(relay string) *foreign {
 
 // chooseAll chooses all workers again.
 func chooseAll(f *Fleet) (wants map[string][]instance) {
-	f.recheck()
+	f.changedEverywhere()
 	return f.choose(time.Now())
+}
+
+// changedEverywhere marks all workers of all lists.
+func (f *Fleet) changedEverywhere() {
+	f.changedAll(&f.own.list)
+	for _, l := range f.lists {
+		f.changedAll(&l.list)
+	}
 }
 
 func TestALyingRelayMovesDrainsAndRemovesNoWorkerOfOthers(t *testing.T) {
@@ -169,7 +177,7 @@ func TestWhatIsChosenAgainIsWhatAllListsSay(t *testing.T) {
 				now := time.Now()
 				f.choose(now)
 				anew := &Fleet{cfg: f.cfg, own: f.own, lists: f.lists, records: f.records, asked: map[instance]time.Time{}, choices: newChoices()}
-				anew.recheck()
+				anew.changedEverywhere()
 				anew.choose(now)
 				if !maps.Equal(f.best, anew.best) || !slices.Equal(f.attached, anew.attached) || f.missing != anew.missing {
 					t.Fatalf("chosen %v, missing %d; anew %v, missing %d", f.best, f.missing, anew.best, anew.missing)

@@ -238,7 +238,7 @@ func (r presenceRules) check(s presenceState) error {
 		}
 	}
 	f := s.third()
-	f.recheck()
+	f.changedEverywhere()
 	f.choose(time.Now())
 	latest := uint64(0)
 	for i, o := range s.owners {

@@ -56,6 +56,7 @@ type Fleet struct {
 	lists  map[string]*foreign
 	// certificates are those of listed workers; records are the sequences that the catalogue has.
 	certificates map[keyID]*identity.Certified
+	standing     map[keyID]bool // whether each was valid at the last recheck
 	records      map[instance]uint64
 	asked        map[instance]time.Time
 	choices      // of all lists

@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"testing"
@@ -111,6 +112,56 @@ func TestAWorkerThatRenewsItsCertificateStaysAMemberEverywhere(t *testing.T) {
 	if f.choose(time.Now()); f.best["w1"].key != identity.KeyID(after.Chain()[0]) || f.missing != 0 {
 		t.Errorf("after it has come: %+v, missing %d", f.best, f.missing)
 	}
+}
+
+// What a recheck costs depends on the certificates that changed, and not on workers times relays.
+func TestOnlyWorkersWhoseCertificateChangedItsStandingAreChosenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := func(role identity.Role, node string, validity time.Duration) *identity.Source {
+			s, err := authority.Source(identity.Claims{Role: role, Cluster: "shop", Environment: "prod", Node: node}, validity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		f := viewOf("r4", 100)
+		f.cfg.Identity, f.certificates = source(identity.RoleRelay, "r4", 2*time.Hour), map[keyID]*identity.Certified{}
+		for id, validity := range map[string]time.Duration{"w1": time.Hour, "w2": 2 * time.Hour} {
+			s := source(identity.RoleWorker, id, validity)
+			w := worker(id, 7, 5)
+			w.key = identity.KeyID(s.Chain()[0])
+			f.kept(id, 7, 5)
+			f.listOf("r1").put(w)
+			if _, err := f.learn(id, s.Chain()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		chosen := func() (ids []string) {
+			f.recheck()
+			stale := slices.Sorted(maps.Keys(f.stale))
+			f.choose(time.Now())
+			return append(stale, slices.Sorted(maps.Keys(f.best))...)
+		}
+		for _, step := range []struct {
+			after time.Duration
+			want  []string // chosen again, and then listed
+		}{
+			{0, []string{"w1", "w2", "w1", "w2"}},
+			{time.Minute, []string{"w1", "w2"}},
+			{time.Hour, []string{"w1", "w2"}}, // w1 has expired
+			{time.Minute, []string{"w2"}},
+		} {
+			time.Sleep(step.after)
+			if got := chosen(); !slices.Equal(got, step.want) {
+				t.Errorf("%v later: %v, want %v", step.after, got, step.want)
+			}
+		}
+		f.lines.Stop()
+	})
 }
 
 // The 1,025th worker that leaves in order, and those that leave with it, are not taken for failed.

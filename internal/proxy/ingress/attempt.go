@@ -102,9 +102,10 @@ func (a *attempt) notCounted() bool {
 	return f == faultMisdirected || a.local() || a.clientDeadline || f.Client() || f.Stale() || f.Repeated() || f.Stopped() || errors.Is(f, context.Canceled)
 }
 
-// unopened reports whether the endpoint was not there to take a connection.
+// unopened reports whether the endpoint was not there to take a connection. The fault of a late dial
+// wraps no error of a deadline, because the deadline of the request did not pass.
 func (a *attempt) unopened() bool {
-	return a.fault.Stage == upstream.StageDial && advertise.Refused(a.fault)
+	return a.fault.Stage == upstream.StageDial && (a.fault.DialLate() || advertise.Refused(a.fault))
 }
 
 // result returns what the balancer learns from the failure.

@@ -377,7 +377,8 @@ func TestAnAttemptOnAWorkerThatIsDeclaredDeadIsRetriedOnAnotherImmediately(t *te
 }
 
 func TestADialThatRanOutOfItsOwnTimeIsNoTimeoutOfTheRequest(t *testing.T) {
-	x := try(t, 0, hang, func(*ingress.Config) {})
+	observed := 0
+	x := try(t, 0, hang, func(cfg *ingress.Config) { cfg.Unreachable = func(advertise.Endpoint) { observed++ } })
 	pool, err := upstream.NewPool(upstream.Config{Address: "192.0.2.1:80", DialTimeout: 10 * time.Millisecond,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
@@ -387,11 +388,14 @@ func TestADialThatRanOutOfItsOwnTimeIsNoTimeoutOfTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := x.SetRoute(&routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Weight: 1, Pool: pool}}}, 0); err != nil {
+	if err := x.SetRoute(&routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Weight: 1, Pool: pool, Endpoint: &advertise.Endpoint{}}}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if resp, body := x.send("POST", ""); resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "dial: no connection within 10ms") {
 		t.Errorf("%s %s", resp.Status, body)
+	}
+	if observed == 0 {
+		t.Error("the endpoint is not checked, and a host without power refuses nothing")
 	}
 }
 
