@@ -84,7 +84,7 @@ const (
 	maxOutbound   = 2    // exchanges that this node has open at the same time
 	maxFetches    = 1024 // hinted records waiting to be fetched
 	fetchAttempts = 4    // first at the owner, then at other members
-	ownerAttempts = 3    // exchanges of the first attempt, while the owner is busy: all members fetch a new record at once
+	ownerAttempts = 3    // exchanges of the first attempt, while the owner is busy: all members fetch a new record at the same time
 	joinExchanges = 3    // exchanges when this node stops being alone
 	spreadLimit   = 16   // most new records of one exchange frame that are gossiped on
 	logBurst      = 16   // log lines about peers in a burst; then one per second

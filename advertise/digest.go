@@ -17,7 +17,7 @@ type digest struct {
 	relays bool // the hashes cover the records of relays, too
 }
 
-// digestBytes is the size of an encoded digest without its last byte, which says whether it
+// digestBytes is the size of an encoded digest without its last byte, which states whether it
 // covers relays and which earlier releases do not write.
 const digestBytes = 8 + 4*buckets
 

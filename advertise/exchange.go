@@ -30,7 +30,7 @@ const streamProtocol = "adsync/1"
 //
 // This is anti-entropy with a hash tree of two levels, the root and 256 buckets: what it sends
 // depends on what differs, not on the size of the fleet. Lists have stamps and not only hashes,
-// because hashes do not say which record is newer: after a partition both sides would then send
+// because hashes do not show which record is newer: after a partition both sides would then send
 // all that differs. A side sends only in its turn, so one goroutine for each side is enough, and a
 // frame out of turn is an offence.
 
@@ -342,7 +342,7 @@ func (c *Catalogue) answer(ctx context.Context, f *frames, kind frameKind, b []b
 }
 
 // receiveList reads the initiator's list. Each frame repeats the bitmap of the buckets that differ,
-// so that the list of an initiator without records in them still says which buckets it has
+// so that the list of an initiator without records in them still states which buckets it has
 // compared.
 func receiveList(f *frames) (marked bitmap, list []listed, err error) {
 	for {

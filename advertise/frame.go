@@ -331,7 +331,7 @@ func unexpected(kind frameKind) error {
 	return refuse("out_of_turn", "frame of kind %d out of turn", kind)
 }
 
-// sendList sends one frame at least: without an entry the bitmap still says which buckets differ,
+// sendList sends one frame at least: without an entry the bitmap still states which buckets differ,
 // and the peer sends all its records in them.
 func (f *frames) sendList(ctx context.Context, marked bitmap, entries []listed) error {
 	for first := true; first || len(entries) > 0; first = false {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// attachedStill is the gossip of a relay that brings records of attached workers, and what it was told
-// that the catalogue has of them.
+// attachedStill is the gossip of a relay that brings records of attached workers, and the records of
+// them that the catalogue has reported to it.
 type attachedStill struct {
 	*signedStill
 	take func(context.Context, []byte) (string, uint64, uint64, error)

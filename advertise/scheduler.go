@@ -110,7 +110,7 @@ func (c schedulerConfig[K]) validate() error {
 //	                          1,024 waiting? ──── yes ──► rejected_capacity
 //	                                │ no
 //	                                ▼ queued
-//	         run ──► at most 32 at once ──► Expire(key) ──► expired | fresh | already
+//	         run ──► up to 32 at a time ──► Expire(key) ──► expired | fresh | already
 //	                                             │
 //	                                             └── after any result the key can
 //	                                                 be observed again

@@ -27,8 +27,8 @@ type Traffic struct {
 	Rate int32 `json:"rate"`
 }
 
-// PlanSettings are the settings with which a relay plans. This package does not validate what
-// Body says; relays do.
+// PlanSettings are the settings with which a relay plans. This package does not validate the
+// content of Body; relays do.
 type PlanSettings struct {
 	// Version orders the settings of a fleet; 0 means that the relay follows only its own
 	// configuration.

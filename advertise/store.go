@@ -180,8 +180,8 @@ func (s *store) write(e *entry, now time.Time) *entry {
 	return kept
 }
 
-// put stores a record if it is newer than the one of its instance, or than what the floor says of a
-// dropped one. Whether the member was alive once is kept over replacements, because it decides
+// put stores a record if it is newer than the one of its instance, or than the floor of a dropped
+// one. Whether the member was alive once is kept over replacements, because it decides
 // whether the record leaves a floor.
 func (s *store) put(e *entry, now time.Time) (*entry, outcome) {
 	key := e.instance()

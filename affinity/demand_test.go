@@ -185,7 +185,7 @@ func TestAChangeOfTrafficMovesNoConnection(t *testing.T) {
 	})
 }
 
-// A relay that says that it carries a million times as much as the others counts four times.
+// A relay that states that it carries a million times as much as the others counts four times.
 func TestALieAboutTrafficCountsFourTimesTheMeanAtMost(t *testing.T) {
 	cfg := affinity.PlanConfig{Service: "billing", Relays: someRelays(8), Workers: someWorkers(100)}
 	for i := range cfg.Relays {

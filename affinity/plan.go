@@ -202,7 +202,7 @@ func (p *Plan) Ranges(index int) ([]Range, error) {
 }
 
 // Spacing returns how many workers, rounded up, lie between the starts of neighbouring ranges on
-// the ring of the relay at index. If every relay sends requests to so many of its first workers,
+// the ring of the relay at index. If every relay sends requests to this many of its first workers,
 // every worker gets some. Spacing is 0 if the relay has a part in several rings, where all its
 // workers are needed, with rendezvous, and if there is no relay at index.
 func (p *Plan) Spacing(index int) int {

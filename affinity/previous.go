@@ -8,7 +8,8 @@ import (
 	"github.com/ringway/ringway/ring"
 )
 
-// choice is which relays serve a service, and what that depends on besides the name of the service.
+// choice is which relays serve a service, and what that depends on in addition to the name of the
+// service.
 type choice struct {
 	fleet    []identity // all relays, in the order of PlanConfig.Relays
 	skip     []string

@@ -218,7 +218,7 @@ func TestPublishedCasesOfZones(t *testing.T) {
 	}
 }
 
-// The workers of one zone are all gone: the others take its traffic at once.
+// The workers of one zone are all gone: the others take its traffic immediately.
 func TestAZoneWithoutWorkersIsServedByTheOthers(t *testing.T) {
 	cfg := affinity.PlanConfig{Service: "s", RelaysPerService: 100}
 	for zone := range 3 {

@@ -19,7 +19,7 @@
 //	echo/        the service of the compose fleet
 //	containers/  tests of the compose fleet with a container engine
 //
-// Rules: what a file says about a binary is checked against the generated reference in
+// Rules: each statement of a file about a binary is checked against the generated reference in
 // docs/reference, never against a separate list. A test that needs another program than
 // Go (docker, promtool, rpm, systemd-analyze) has a separate make target, which fails when the
 // program is missing.

@@ -129,7 +129,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 )
 
-// A page that names a test promises that the test tries what the page says.
+// A page that names a test promises that the test tries the statements of the page.
 func TestEveryTestThatAPageNamesExists(t *testing.T) {
 	tests := map[string]bool{}
 	err := filepath.WalkDir(repository, func(name string, d fs.DirEntry, err error) error {

@@ -213,7 +213,7 @@ func TestEveryErrorCodeAndEveryAlertIsReachedFromStartHere(t *testing.T) {
 			t.Errorf("start-here.md has no row for %d `%s` with a link", status, code)
 		}
 	}
-	// The index of all alerts does not count: it says nothing about symptoms.
+	// The index of all alerts does not count: it has no symptoms.
 	reached := map[string]bool{startHere: true}
 	for range 2 {
 		for name := range maps.Clone(reached) {

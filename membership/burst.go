@@ -33,8 +33,8 @@ import (
 // died. Its data path knows which peers still answer.
 type burst struct {
 	failed map[string]time.Time // when members failed in the burst that have not returned
-	before census              // at the start of the burst
-	last   time.Time           // time of the latest failure
+	before census               // at the start of the burst
+	last   time.Time            // time of the latest failure
 	on     bool
 }
 

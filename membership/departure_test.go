@@ -8,8 +8,8 @@ import (
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
-// Without certificates a holder of the gossip key can say goodbye in the name of another member, to
-// all but that member. It lasted a minute and a half. With a leave notice it did not end.
+// Without certificates a holder of the gossip key can send a goodbye in the name of another member,
+// to all but that member. It lasted a minute and a half. With a leave notice it did not end.
 func TestAForgedGoodbyeEndsAMemberForSeconds(t *testing.T) {
 	for name, noticed := range map[string]bool{"of memberlist alone": false, "with a leave notice": true} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ type Duplicate struct {
 
 // Duplicates contacts the superseded instances that gossip still reports as alive. Those that
 // answer share their id with another process. It takes at most a second. Gossip alone does not show
-// it: after a restart it goes on about the instance before for a while.
+// it: after a restart it continues to report the former instance for some time.
 func (n *Node) Duplicates(ctx context.Context) []Duplicate {
 	s, outdated := n.Snapshot(), n.outdated.Load()
 	if s == nil || outdated == nil {

@@ -138,8 +138,8 @@ func formatName(format uint8) string {
 }
 
 // shareKeys reports whether two members can decrypt each other's packets: each has the key
-// that the other one uses. During a rotation two members may use different keys for a while, which
-// is no difference that separates them.
+// that the other one uses. During a rotation two members may use different keys for some time,
+// which is no difference that separates them.
 func shareKeys(ours, theirs string) bool {
 	if ours == "" || theirs == "" {
 		return ours == theirs
@@ -292,7 +292,7 @@ func (h greeting) admit(serves func(protocol string) bool) (Peer, string, error)
 }
 
 // refuseClearText answers a hello that came in clear text where TLS was expected, and
-// says why. Any other error is returned as it is.
+// states why. Any other error is returned as it is.
 func refuseClearText(conn net.Conn, err error) error {
 	record, ok := errors.AsType[tls.RecordHeaderError](err)
 	if !ok || string(record.RecordHeader[2:]) != helloMagic { // after the length

@@ -346,7 +346,7 @@ func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
 }
 
 // agreeOnKeys returns the addresses that refused this member because of the keys and accept it now. If
-// others were reached it returns none at once, and what it does for those that refused goes on.
+// others were reached it immediately returns none, and its work for those that refused continues.
 func (n *Node) agreeOnKeys(errs map[netip.AddrPort]error, others bool) (agreed []netip.AddrPort) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Without a packet only exchanges of states tell of a member, and the regular ones are a minute apart.
+// Without a packet only exchanges of states announce a member, and the regular ones are a minute
+// apart.
 func TestOfMembersThatStartTogetherTheFirstSoonSeesTheLast(t *testing.T) {
 	inBubble(t, func(s *small) {
 		s.network.SetLoss(1)

@@ -109,9 +109,9 @@ func (n *Node) receiveNotice(payload []byte, stay bool) {
 // the announcement is sent. The node still answers probes until Close, so that no member suspects
 // it in the meantime.
 //
-// memberlist's own goodbye ends an instance at once, and the notice before it is what makes that a
-// departure: the table takes an end without a notice for a failure, which members look for and
-// which counts towards a degraded snapshot.
+// memberlist's own goodbye ends an instance immediately, and the notice before it is what makes
+// that a departure: the table takes an end without a notice for a failure, which members look for
+// and which counts towards a degraded snapshot.
 func (n *Node) Leave(ctx context.Context) error {
 	n.state.Lock()
 	ready := n.started && !n.closed

@@ -77,7 +77,7 @@ func (m *metrics) initialise() {
 // eventNames are the events that the table and the proofs report.
 var eventNames = []string{"joined", "left", "failed", "superseded", "changed", "outdated", "unproven"}
 
-// Reasons why packets and messages are dropped, besides those of the guard.
+// Reasons why packets and messages are dropped, in addition to those of the guard.
 const (
 	dropLabel        = "label"
 	dropQueueFull    = "queue_full"

@@ -155,7 +155,7 @@ const placeholderTimeout = 30 * time.Second
 // and so no message displaces another of the same length: memberlist's news of suspicions, deaths
 // and joins, and the goodbye of this node.
 //
-// The message says that an instance is dead that never existed. memberlist must know an instance
+// The message states that an instance that never existed is dead. memberlist must know an instance
 // before it passes on its death, so the instance joins first. No other member hears of it but in
 // state exchanges of the first half minute, until memberlist forgets it, and ignores it there.
 //

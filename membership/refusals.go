@@ -70,7 +70,7 @@ var refusalFields = [...]string{
 	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS,
 }
 
-// remedies end the texts of refusals for which both sides are told the same.
+// remedies end the texts of refusals for which both sides get the same text.
 var remedies = map[string]string{
 	fieldCluster:     "give both the same --cluster, or correct --join",
 	fieldEnvironment: "give both the same --environment, or correct --join",

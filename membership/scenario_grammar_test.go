@@ -45,7 +45,7 @@ func (c *cluster) forms() []clusterscript.Form {
 		// there alone, and use it
 		{Form: `install k(\d+) on NAMES by hand`, Do: c.installByHand},
 		{Form: "expect no member sees NAMES for DURATION", Do: c.unseen},
-		// agreement that lasts, as converged says
+		// agreement that lasts, as converged defines it
 		{Form: "expect converged[ within DURATION]", Do: func(a args) error { return c.converged(a.Duration(0)) }},
 		// not even such as a fault would excuse
 		expect("no false deaths", c.noFalseDeaths),

@@ -24,8 +24,8 @@ type security struct {
 	authority *identity.Authority
 }
 
-// arm gives a process its keys and a certificate that says what its configuration
-// says.
+// arm gives a process its keys and a certificate that states what its configuration
+// states.
 func (s *security) arm(p *process, cfg *membership.Config) (err error) {
 	if s.key > 0 {
 		if p.State.keyring == nil {

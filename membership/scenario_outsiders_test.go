@@ -9,7 +9,7 @@ import (
 )
 
 // impostors are configured as members of ours, even with our gossip key where
-// nothing else is said, and do not belong here.
+// nothing else is stated, and do not belong here.
 var impostors = map[string]func(*cluster, *process) error{
 	"a certificate of another authority": func(_ *cluster, p *process) error {
 		other, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 10 * certificateLife, Now: time.Now})

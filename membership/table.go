@@ -24,8 +24,8 @@ type table struct {
 	// clock was set back, or a second process.
 	outdated map[string]outdatedMember // by instance name
 	// returned are instances that left, by the word of a notice, and that memberlist sees alive
-	// again, by id. Each is one that a forged notice was about, if the instance itself says so, or
-	// late gossip.
+	// again, by id. Each is one that a forged notice was about, if the instance itself states this,
+	// or late gossip.
 	returned map[string]Member
 	// floor is the highest known epoch of an id. Gossip about an older instance does not bring it
 	// back, however late it arrives; see promote for the exception.
@@ -239,7 +239,7 @@ func (t *table) tick(answered bool, now time.Time) (changes []change, again bool
 
 // announced records that an instance is about to leave. The notice may arrive after memberlist's
 // event, and then corrects what was recorded as a failure. Both travel on their own through gossip,
-// so their order at this node says nothing.
+// so their order at this node shows nothing.
 func (t *table) announced(id string, epoch uint64, now time.Time) []change {
 	if i := t.departures.find(id); i >= 0 {
 		if d := &t.departures.recent[i]; d.Reason == Failed && d.Member.Epoch == epoch {

@@ -255,7 +255,7 @@ type table struct {
 	limited bool
 	// inactive is true if an endpoint is evicted or half-open.
 	inactive bool
-	// counts tell of which tiers no more may be evicted. Without them, every failure in a
+	// counts show of which tiers no more may be evicted. Without them, every failure in a
 	// failing range would take the mutex.
 	counts tierCounts
 	// apart is the same for the endpoints that are Apart.

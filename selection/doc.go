@@ -5,7 +5,7 @@
 // Each request goes to the better of two endpoints drawn in proportion to their
 // weights, or to the best of four or six if the first pairs look bad. "Better" means a
 // lower product of expected latency, expected queue and a penalty for failures. Queues
-// that are usual in the range count little beside the latency. An endpoint that is slow
+// that are usual in the range count little compared with the latency. An endpoint that is slow
 // gets single requests until one of its answers is good; time alone does not make it
 // attractive. A good endpoint that was without a request for too long gets one. An endpoint that fails fast never looks fast, a new endpoint is neither
 // flooded nor starved, and statistics survive every change of the range. At low traffic only as

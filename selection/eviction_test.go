@@ -125,7 +125,7 @@ func TestEndpointsOfWeightZeroAreNeitherEvictedNorCounted(t *testing.T) {
 	}
 }
 
-// Workers of a canary are such endpoints. Standbys beside them have no part in it.
+// Workers of a canary are such endpoints. Standbys next to them have no part in it.
 func TestEndpointsThatAreApartAreEvictedAmongThemselves(t *testing.T) {
 	for _, tiers := range []int{1, 2} {
 		r := newRig(t, DefaultConfig())

@@ -22,7 +22,7 @@ type view struct {
 // One request in flight of this balancer adds 1 to q, or less for endpoints of more than
 // the mean weight. The headroom h is the same for all endpoints. It leaves room for the
 // queues that are usual: most endpoints serve several requests at a time, so a request more
-// or less says little about the latency, and without h an idle slow endpoint looks better
+// or less shows little about the latency, and without h an idle slow endpoint looks better
 // than a fast one at its usual work.
 func (s *state) score(v *view) float32 {
 	return v.combine(s.parts(v))
@@ -139,7 +139,7 @@ func (s *state) silence(v *view) float32 {
 	return slowness(v.tick.since(tick(s.silenceTick.Load())))
 }
 
-// slowness is the latency, in ns, that a silence of so many ticks stands for.
+// slowness is the latency, in ns, that a silence of this many ticks stands for.
 func slowness(silence int32) float32 { return float32(silence) * (1 << tickShift) / 2 }
 
 func (s *state) weighed() float32 { return math.Float32frombits(s.queueCost.Load()) }

@@ -130,7 +130,7 @@ func (s *state) begin(now tick, limit int) bool {
 
 // succeeded adds the latency of a success to the estimate, which is the mean of the samples
 // with weights that decay over 6 s. A sample weighs alpha at most, except the first five.
-// It weighs exactly alpha if there was none for staleAge: old samples say little.
+// It weighs exactly alpha if there was none for staleAge: old samples show little.
 //
 // A good sample of an endpoint with an old bad estimate counts half, and the other half is
 // the estimate relaxed as in the score: a bad estimate keeps requests away, so an endpoint

@@ -128,7 +128,7 @@ func TestWeightSavesNoEndpointThatIsThreeTimesWorse(t *testing.T) {
 
 // The bound of SECURITY.md on what a worker takes of its own service when it answers without work.
 // A pick draws three pairs at most, and the worker is in each with at most twice the share of its
-// weight: that is six times its share. A high weight is worth what it says, and no more.
+// weight: that is six times its share. A high weight is worth what it states, and no more.
 func TestAWorkerTakesAtMostSixTimesTheShareOfItsWeight(t *testing.T) {
 	for _, honest := range []int{2, 9, 30, 100} {
 		for _, weight := range []float64{1, 10, 100} {

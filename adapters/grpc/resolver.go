@@ -50,7 +50,7 @@ type follower struct {
 func (f *follower) run(ctx context.Context, cc resolver.ClientConn, of found) {
 	defer close(f.done)
 	if err := of.router.WaitReady(ctx); err != nil {
-		if ctx.Err() == nil { // the router has ended: without a report, calls would wait for ever
+		if ctx.Err() == nil { // the router has ended: without a report, calls would wait indefinitely
 			cc.ReportError(fmt.Errorf("ringwaygrpc: service %q: %w", of.service, err))
 		}
 		return

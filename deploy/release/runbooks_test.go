@@ -11,13 +11,13 @@ import (
 // symptom is a fault in an installed fleet and the way of an operator who sees it.
 type symptom struct {
 	fault  string // a script that injects it
-	seen   string // succeeds when an operator sees what row says
+	seen   string // succeeds when an operator sees the symptom of row
 	row    string // of docs/operations/start-here.md
 	page   string // that the row leads to
 	about  string // the service that replaces SERVICE in its first command; empty: billing
 	shows  string // the output of that command
-	remedy string // what the page says to do
-	over   string // succeeds when the page says that it is over
+	remedy string // the action that the page names
+	over   string // succeeds when the page states that it is over
 }
 
 const request = "curl --silent --show-error --header 'Ringway-Service: billing' http://127.0.0.1:7410/"

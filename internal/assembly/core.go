@@ -38,7 +38,7 @@ type Config struct {
 	// Routing has what differs between programs. New fills in what follows from the node and
 	// from the other parts.
 	Routing routing.Config
-	// SharedKey says where the key of cookies is; New fills in the node. An observer has none.
+	// SharedKey specifies where the key of cookies is; New fills in the node. An observer has none.
 	SharedKey ingress.KeeperConfig
 	// EmptyAfter is how long after its start a member that knows no service expects one. When
 	// all relays of a cluster were restarted, perhaps at other addresses, its workers need up
@@ -153,7 +153,7 @@ func (c *Core) WaitSettled(ctx context.Context) error {
 	if err := c.Routes.WaitSettled(ctx); err != nil { // most of the time
 		return err
 	}
-	// Versions and lists change when members come and go, or with time alone: no event says that
+	// Versions and lists change when members come and go, or with time alone: no event reports that
 	// this one has caught up.
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -234,7 +234,7 @@ type Stop struct {
 	Stay time.Duration
 	// EndIntake ends the intake of requests from clients. Default: there are none.
 	EndIntake func()
-	// Drain says what is waited for; Stop fills in the logger.
+	// Drain specifies what Stop waits for; Stop fills in the logger.
 	Drain upstream.Drain
 }
 

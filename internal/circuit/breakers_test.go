@@ -144,7 +144,7 @@ func TestOnlyOneProbeIsInFlightHoweverLongItTakes(t *testing.T) {
 	})
 }
 
-// An event stream is a probe that lasts. One that breaks off at once is none that succeeds.
+// An event stream is a probe that lasts. One that breaks off immediately does not succeed.
 func TestAProbeSucceedsWhenItsAnswerHasLastedForAPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())
@@ -172,7 +172,7 @@ func TestAProbeSucceedsWhenItsAnswerHasLastedForAPeriod(t *testing.T) {
 		if got := send(b, "web", "sss"); got != "sss" {
 			t.Errorf("beside five answers that last: %s", got)
 		}
-		for _, stream := range streams { // which says nothing about a probe any more
+		for _, stream := range streams { // its end is not the result of a probe any more
 			stream.Done(selection.Failure)
 		}
 		if got := send(b, "web", "ss"); got != "ss" {

@@ -27,8 +27,8 @@ const (
 	healing = 3 * time.Minute
 )
 
-// Process is one machine of a history and what runs on it. State is what a package
-// keeps of it besides.
+// Process is one machine of a history and what runs on it. State is the data that a
+// package keeps of it in addition.
 type Process[S any] struct {
 	Name                 string
 	Role                 identity.Role
@@ -38,7 +38,7 @@ type Process[S any] struct {
 	State                S
 
 	// Outsider is set for one that does not belong here, whatever its configuration
-	// says, and Liar for one that belongs here and lies about itself: no member may
+	// states, and Liar for one that belongs here and lies about itself: no member may
 	// see the one, and the other until it is found out.
 	Outsider, Liar bool
 
@@ -297,7 +297,7 @@ func (c *Cluster[S]) Kill(p *Process[S]) {
 	}
 }
 
-// Leave ends a process as SIGTERM would: it says goodbye, stays for a second of
+// Leave ends a process as SIGTERM would: it announces its departure, stays for a second of
 // probes, and goes.
 func (c *Cluster[S]) Leave(p *Process[S]) error {
 	c.Lock()

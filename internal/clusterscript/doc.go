@@ -2,8 +2,8 @@
 // members on memnet play under a virtual clock. Packages that promise something about a
 // cluster add statements and expectations of their own to those of [Cluster.Forms].
 //
-// A history has one statement a line; '#' begins a comment. Three statements say how it
-// is played, before it is:
+// A history has one statement a line; '#' begins a comment. Three statements specify how
+// it is played, before it is played:
 //
 //	seeds SEED…              of loss, jitter and all that is drawn; default: 1
 //	sizes NUMBER…            each is put in for N in the other lines, also in wN

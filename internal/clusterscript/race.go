@@ -2,5 +2,5 @@
 
 package clusterscript
 
-// Raced says that the race detector runs, which costs five times as much.
+// Raced reports whether the race detector runs, which costs five times as much.
 const Raced = true

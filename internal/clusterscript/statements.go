@@ -22,7 +22,7 @@ func (c *Cluster[S]) Forms() []Form {
 			p.Cluster, p.Environment = a[0], a[1]
 			return c.Join(p, a[2])
 		}},
-		{"kill NAMES", each(func(p *Process[S], _ Args) error { c.Kill(p); return nil })}, // without a goodbye, all at once
+		{"kill NAMES", each(func(p *Process[S], _ Args) error { c.Kill(p); return nil })}, // without a goodbye, all together
 		{"leave NAMES", each(func(p *Process[S], _ Args) error { return c.Leave(p) })},    // with one, one after the other
 		{"start NAMES", each(func(p *Process[S], _ Args) error { return c.Start(p) })},
 		{"restart NAMES[ at new addresses][ every DURATION]", each(func(p *Process[S], a Args) error {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestWhatRunRefusesValidateRefuses calls both verbs: they must agree, whatever a
-// setting says.
+// setting contains.
 func TestWhatRunRefusesValidateRefuses(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {

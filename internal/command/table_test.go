@@ -155,7 +155,7 @@ func TestNoTextOfAMemberReachesTheTerminalUnescaped(t *testing.T) {
 }
 
 // An operator reads the report of a mass failure on a small terminal: the cause comes first, what it
-// explains is one line each, and the counts say which these are.
+// explains is one line each, and the counts show which these are.
 func TestAReportOfAMassFailureFitsASmallTerminal(t *testing.T) {
 	long := strings.Repeat("a long text ", 20)
 	report := api.Report{Relay: "relay-1", Failures: 3, Findings: []api.Finding{

@@ -36,7 +36,7 @@ func lint(t *testing.T, families []*dto.MetricFamily) error {
 }
 
 // withoutSeries are the metrics that were registered and have no series yet, such as
-// those of a service. Their kind is not known, so a name says what it must be.
+// those of a service. Their kind is not known, so a name specifies the kind that it must be.
 func withoutSeries(t *testing.T, reg *prometheus.Registry, gathered []*dto.MetricFamily) (families []*dto.MetricFamily) {
 	t.Helper()
 	there := map[string]bool{}

@@ -125,7 +125,7 @@ func (w *shares) run(t *testing.T, f *fleet) (stop func()) {
 // TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad changes strategy, m and k on one of eight
 // relays by its file and SIGHUP, and rolls all of it back.
 //
-// It runs alone, before the tests that run beside each other: it looks at eight relays every 50 ms.
+// It runs alone, before the tests that run in parallel: it checks eight relays every 50 ms.
 func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r1.yaml")
 	write := func(text string) {

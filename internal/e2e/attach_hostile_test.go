@@ -22,7 +22,7 @@ type intruder struct {
 	epoch uint64
 }
 
-// intrude connects to a relay with the certificate of a holder, and says hello.
+// intrude connects to a relay with the certificate of a holder, and sends a hello.
 func (f *fleet) intrude(t *testing.T, holder, id string, epoch uint64) *intruder {
 	t.Helper()
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: procs.Patience}, "tcp", f.relays[0].Peer, f.Security.TLSConfig(t, holder, attachment.Protocol))

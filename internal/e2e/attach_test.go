@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/procs"
 )
 
-// attachedTo returns the relays that a worker has sessions with, as the worker says.
+// attachedTo returns the relays that a worker has sessions with, as the worker reports.
 func (f *fleet) attachedTo(w *worker) (ids []string) {
 	for _, id := range f.IDs(w.Member) {
 		if id != w.ID {
@@ -102,7 +102,7 @@ func TestAnAttachedWorkerIsReachedThroughEveryRelay(t *testing.T) {
 	}
 }
 
-// It runs alone, before the tests that run beside each other: it holds a time.
+// It runs alone, before the tests that run in parallel: it holds a time.
 func TestAnAttachedWorkerThatIsKilledIsGoneEverywhereWithinASecond(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 5, Workers: 3, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
 	procs.Await(t, "every relay knows the workers", func() bool { return f.sees("w1", true) && f.sees("w2", true) && f.sees("w3", true) })
@@ -122,7 +122,7 @@ func TestAnAttachedWorkerThatIsKilledIsGoneEverywhereWithinASecond(t *testing.T)
 
 // A process that is stopped keeps its sockets open, and the kernel answers for it.
 //
-// It runs alone, before the tests that run beside each other: it holds a time.
+// It runs alone, before the tests that run in parallel: it holds a time.
 func TestAnAttachedWorkerThatIsSilentIsGoneWithinTwelveSeconds(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 3, Workers: 2, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
 	f.attached(t, 2, 3)
@@ -142,7 +142,7 @@ func TestAnAttachedWorkerThatIsSilentIsGoneWithinTwelveSeconds(t *testing.T) {
 // Each worker has sessions with three of five relays, so one that dies takes some sessions with it,
 // and no worker.
 //
-// It runs alone, before the tests that run beside each other: it holds a time.
+// It runs alone, before the tests that run in parallel: it holds a time.
 func TestARelayThatDiesTakesNoAttachedWorkerWithIt(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 5, Workers: 4, Secure: true, Attached: true, Services: func(int) []string { return []string{echo} }})
 	for _, w := range []string{"w1", "w2", "w3", "w4"} {

@@ -155,7 +155,7 @@ func TestClientsCannotUseUpTheDescriptorsOfARelay(t *testing.T) {
 	}
 }
 
-// It runs alone, before the tests that run beside each other: its clients must come faster than
+// It runs alone, before the tests that run in parallel: its clients must come faster than
 // they time out.
 func TestARelayWithoutDescriptorsBlamesNoWorkerAndRecovers(t *testing.T) {
 	const files = 256

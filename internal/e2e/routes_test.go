@@ -197,7 +197,7 @@ func TestACanaryChangesByReloadAndItsDeathLosesNoRequest(t *testing.T) {
 }
 
 // TestARequestThatMayRunMoreThanOnceIsRepeatedWhenItsServiceDies kills the service that executes a
-// POST: of one service that says retry=always, and of one that does not.
+// POST: of one service that states retry=always, and of one that does not.
 func TestARequestThatMayRunMoreThanOnceIsRepeatedWhenItsServiceDies(t *testing.T) {
 	t.Parallel()
 	const plain = "plain"

@@ -39,8 +39,8 @@ func spiffeIssuer(t *testing.T, s *security, ids map[string]string) {
 	}
 }
 
-// TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer covers every way by which members meet: gossip,
-// sessions of attached workers, sidecars, the deny list and the admin API.
+// TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer covers every way by which members reach each
+// other: gossip, sessions of attached workers, sidecars, the deny list and the admin API.
 func TestAFleetFormsWithTheSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"in gossip": false, "attached": true} {

@@ -38,8 +38,8 @@ func inZones(t *testing.T) *fleet {
 	return f
 }
 
-// The relays of a zone whose workers all vanish at once have no connection to other workers, and
-// learn only after seconds that theirs are dead.
+// The relays of a zone whose workers all vanish at the same time have no connection to other
+// workers, and learn only after seconds that theirs are dead.
 func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
 	for name, dies := range map[string]func(*testing.T, *worker){
 		"killed": func(t *testing.T, w *worker) {
@@ -89,7 +89,7 @@ func TestAZoneWhoseWorkersAllDieFailsNoRequest(t *testing.T) {
 }
 
 // The requests have connections of their own, so no worker refuses them one: only their own failures
-// say that the zone is dead.
+// show that the zone is dead.
 func TestRequestsThatAllWorkersOfAZoneLoseAreCarriedByAnotherZone(t *testing.T) {
 	t.Parallel()
 	f := inZones(t)

@@ -53,7 +53,7 @@ type place struct {
 	depth  int
 }
 
-// Explore visits all states. The error is a [*Violation], or says that there are more than Most.
+// Explore visits all states. The error is a [*Violation], or states that there are more than Most.
 func (m Model[S]) Explore() (Result, error) {
 	type waiting struct {
 		state S

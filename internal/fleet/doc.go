@@ -1,7 +1,7 @@
 // Package fleet runs relays and workers of one cluster in this process, over loopback
 // sockets. The demo and tests use it.
 //
-// A fleet is secured like a real one unless its Config says otherwise: certificates of a
+// A fleet is secured like a real one unless its Config specifies otherwise: certificates of a
 // temporary authority, encrypted gossip, mutual TLS between relays. Authority and key exist
 // in memory only and end with the fleet.
 //

@@ -37,7 +37,7 @@ type Pace struct {
 
 	mu sync.Mutex
 	// next is for each source when its following handshake would begin if all were spaced by interval
-	// (GCRA). One in the past says nothing.
+	// (GCRA). One in the past has no effect.
 	next  map[netip.Prefix]time.Time
 	sweep time.Time // not before
 }

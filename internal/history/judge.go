@@ -81,7 +81,7 @@ func (j *judge) each(kind string, f func(line int, e Entry)) {
 }
 
 // answers: each client gets the answer to its own request, what must not repeat was executed once, and
-// what was answered was executed. Without journals nothing can be said of executions.
+// what was answered was executed. Without journals nothing is known of executions.
 func (j *judge) answers() {
 	executed, journals := map[string]int{}, false
 	j.each(Executed, func(_ int, e Entry) { executed[e.ID]++; journals = true })

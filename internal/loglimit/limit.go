@@ -156,7 +156,7 @@ func (l *Limiter) writeHeld() {
 
 func (l *Limiter) flush() {
 	for _, one := range l.left {
-		if one.count == 1 { // as long as a line about it, and says more
+		if one.count == 1 { // as long as a line about it, and contains more
 			l.logger.Log(context.Background(), one.level, one.message, one.args...)
 			continue
 		}

@@ -141,7 +141,7 @@ func isLogger(x ast.Expr) bool {
 	return false
 }
 
-// add has with replace a node. change says how where the replacement itself does not.
+// add has with replace a node. change describes how, where the replacement itself does not.
 func (f *finder) add(n ast.Node, with, change string) {
 	start := f.set.Position(n.Pos())
 	if change == "" {

@@ -147,7 +147,7 @@ func Test(t *testing.T) {
 	}
 }
 
-// A reason for a fault that can no longer be planted says something about code that is gone.
+// A reason for a fault that can no longer be planted describes code that is gone.
 func TestEachSurvivorWithAReasonCanStillBePlanted(t *testing.T) {
 	reasons, err := parseSurvivors(survivorsFile)
 	if err != nil {

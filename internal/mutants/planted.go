@@ -24,7 +24,7 @@ import (
 //		}
 //	}
 //
-// and the environment says which fault there is.
+// and the environment specifies which fault there is.
 type planted struct {
 	binary  string
 	numbers map[fault]int // of those that were tried together, 0 for one that does not compile

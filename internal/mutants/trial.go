@@ -80,8 +80,8 @@ var ended = regexp.MustCompile(`(?m)^--- (PASS|FAIL): (\w+) \((\d+\.\d+s)\)$`)
 // noTest is a pattern that matches no test.
 const noTest = "^$"
 
-// testsThat returns a pattern of the tests that meet a condition, by the output of go test -v. It
-// matches no test if there is none.
+// testsThat returns a pattern of the tests that satisfy a condition, by the output of go test -v.
+// It matches no test if there is none.
 func testsThat(out string, condition func(passed bool, took time.Duration) bool) string {
 	var names []string
 	for _, m := range ended.FindAllStringSubmatch(out, -1) {

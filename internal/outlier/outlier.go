@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// Memory is the time constant with which counts decay. An older last request says nothing
+	// Memory is the time constant with which counts decay. An older last request shows nothing
 	// about the present.
 	Memory = 10 * time.Second
 	// Enough is the least number of requests for a judgement by their share. With fewer, a

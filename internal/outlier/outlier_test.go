@@ -16,8 +16,8 @@ func record(inARow int, failures, requests float64) outlier.Record {
 	return outlier.Record{Count: outlier.Count{Failures: failures, Requests: requests}, InARow: inARow}
 }
 
-// of sums up nine endpoints that have had so many requests together. The last request of so
-// many of them failed.
+// of sums up nine endpoints that have had this many requests together. The last request of
+// the given number of them failed.
 func of(requests, share float64, failing int) (o outlier.Others) {
 	for i := range 9 {
 		o.Add(record(min(1, max(0, failing-i)), share*requests/9, requests/9), limits)

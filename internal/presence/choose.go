@@ -172,11 +172,11 @@ func (f *Fleet) believes(w listed) bool {
 // the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each life
 // from one relay at a time, which another one replaces if it does not answer. mu is held.
 //
-// A worker that renews its certificate is listed with the new one by all its relays at once. Until that
-// one is here, the former choice stays.
+// A worker that renews its certificate is listed with the new one by all its relays at the same time.
+// Until that one is here, the former choice stays.
 //
-// A listing is what its relay says. The worker has signed the id and the epoch of its record, so a
-// listing counts only for a life whose record is here. Host and drain are not signed.
+// A listing is the statement of its relay. The worker has signed the id and the epoch of its
+// record, so a listing counts only for a life whose record is here. Host and drain are not signed.
 func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (settled choice, ok, proven bool) {
 	of := f.buffer[:0]
 	proven = true

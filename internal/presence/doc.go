@@ -24,7 +24,8 @@
 //   - While the snapshot of the node is degraded, the lists of relays that it has lost still count:
 //     a relay that is cut off keeps its workers, as it keeps gossiping ones. A list whose relay is silent
 //     is emptied while other relays are heard, or after minutes.
-//   - The catalogue says which records it has and which it has dropped. What is dropped is asked for again.
+//   - The catalogue reports which records it has and which it has dropped. What is dropped is asked for
+//     again.
 //   - Fleet.mu guards all state; Run's goroutine merges it and publishes snapshots. Sessions and
 //     streams have goroutines of their own, which Run waits for.
 package presence

@@ -24,7 +24,7 @@ import (
 const (
 	// intervalPerMember times the number of members is the least time between two snapshots of a
 	// burst, and longestInterval the most: with thousands of workers changes come all the time, and
-	// for each snapshot a relay looks at all members and plans again, which takes some milliseconds.
+	// for each snapshot a relay checks all members and plans again, which takes some milliseconds.
 	// A worker counts after two snapshots: the first asks for its proof.
 	intervalPerMember = 200 * time.Microsecond
 	longestInterval   = 400 * time.Millisecond
@@ -70,7 +70,7 @@ type Fleet struct {
 	running sync.WaitGroup
 }
 
-// versions says which snapshot contains which one of the node.
+// versions states which snapshot contains which one of the node.
 type versions struct {
 	base uint64 // the newest snapshot of the node that was merged
 	at   uint64 // the version of the first snapshot with it

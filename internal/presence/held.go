@@ -226,8 +226,8 @@ func (s *Server) write(ctx context.Context, h *held) {
 	}
 }
 
-// spareRelays is how many relays a worker knows besides its row. They take the places of relays that
-// it cannot reach: the others see the death of a relay seconds later than its workers.
+// spareRelays is how many relays a worker knows in addition to its row. They take the places of
+// relays that it cannot reach: the others see the death of a relay seconds later than its workers.
 const spareRelays = 2
 
 // row returns the relays of a worker, the row first.

@@ -254,7 +254,7 @@ func sorted(set map[string]bool) (all []string) {
 }
 
 // 300 relays and 50,000 attached workers, of which a hundredth a minute ends and comes back, while two
-// relays end. Three of the relays are looked at.
+// relays end. Three of the relays are checked.
 func TestFiftyThousandAttachedWorkersAreKnownWithinASecond(t *testing.T) {
 	relays, workers, lasts := 30, 1_000, time.Minute
 	if os.Getenv("LARGE_TESTS") != "" {

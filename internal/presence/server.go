@@ -26,8 +26,8 @@ import (
 
 // Bounds of sessions.
 const (
-	// helloTimeout is how long a worker may take to say who it is, and recordTimeout for its first
-	// record after that. Beats do not prolong it.
+	// helloTimeout is how long a worker may take to identify itself, and recordTimeout for its
+	// first record after that. Beats do not prolong it.
 	helloTimeout  = 3 * time.Second
 	recordTimeout = session.Silence
 	// sessionsPerSource bounds the sessions of one source: an IPv4 address or a /64 network of
@@ -238,7 +238,7 @@ func (s *Server) serve(conn net.Conn, reader *bufio.Reader) {
 	var err error
 	left, err = s.read(ctx, h, reader)
 	if why, ok := errors.AsType[*session.Refusal](err); ok {
-		h.end(why) // the writer says so and closes
+		h.end(why) // the writer reports the reason and closes
 		<-wrote
 		s.refused.WithLabelValues(why.Code).Inc()
 		if s.lines.Allow() {
@@ -247,7 +247,7 @@ func (s *Server) serve(conn net.Conn, reader *bufio.Reader) {
 	}
 }
 
-// greet reads the hello and decides whether the worker is who it says.
+// greet reads the hello and decides whether the worker has the identity that it states.
 func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Refusal) {
 	kind, payload, err := session.ReadFrame(reader, session.MaxHello)
 	if err != nil {

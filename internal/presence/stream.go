@@ -455,7 +455,7 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 	}
 }
 
-// ownChanged tells the readers that a worker of the own list has changed. mu is held.
+// ownChanged notifies the readers that a worker of the own list has changed. mu is held.
 func (f *Fleet) ownChanged(id string) {
 	f.changed(id)
 	for one := range f.feeds {

@@ -100,7 +100,7 @@ func (l listed) hash() uint64 { return xxhash.Sum64(l.append(nil)) }
 // gone is a worker that is not listed any more.
 type gone struct {
 	instance
-	left bool // it said so
+	left bool // it announced this itself
 }
 
 // change is a part of a list, or what has changed in it.

@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// details begin the names of metrics for a developer who looks at one process.
+// details begin the names of metrics for a developer who inspects one process.
 var details = []string{"go_gc_", "go_memstats_", "go_sched_", "ringway_memberlist_", "ringway_discovery_dns_resolution_", "ringway_status_page_"}
 
 // brief gathers what changes, or what an operator of thousands of processes compares. It leaves out

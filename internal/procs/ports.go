@@ -26,7 +26,7 @@ const (
 
 var (
 	portsUsed atomic.Uint32
-	taken     sync.Map // the addresses of tests that run: a process may be gone for a while and come back
+	taken     sync.Map // the addresses of tests that run: a process may be gone for some time and come back
 )
 
 // claimBlock returns a listener on the first port of a block that no other run has. It stays

@@ -60,7 +60,7 @@ func offer[T any](ch chan *T, value *T) {
 	ch <- value
 }
 
-// Pacer spaces the acts of a loop. A single change causes an act at once, and a burst of
+// Pacer spaces the acts of a loop. A single change causes an act immediately, and a burst of
 // changes one act for each interval:
 //
 //	select {

@@ -32,7 +32,7 @@ func (r *runningRelay) policies(t *testing.T, texts ...string) {
 	r.tune(requests)
 }
 
-// canary awaits that the relay reaches so many workers of the version; 0 for no canary.
+// canary awaits that the relay reaches this many workers of the version; 0 for no canary.
 func (r *runningRelay) canary(t *testing.T, version string, share float64, workers int) {
 	t.Helper()
 	r.await(t, fmt.Sprintf("the canary %s with %v for %d workers", version, share, workers), func() bool {

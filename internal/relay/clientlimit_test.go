@@ -39,7 +39,7 @@ func keep(t *testing.T, r *runningRelay) *kept {
 }
 
 func (k *kept) ask(path string) {
-	_, _ = io.WriteString(k, "GET "+path+" HTTP/1.1\r\nHost: a\r\n"+wire.ServiceHeader+": echo\r\n\r\n") // the answer tells
+	_, _ = io.WriteString(k, "GET "+path+" HTTP/1.1\r\nHost: a\r\n"+wire.ServiceHeader+": echo\r\n\r\n") // the answer reports a failure
 }
 
 // answer reads one, empty when the connection has ended instead.

@@ -48,7 +48,7 @@ func TestRelaysThatGetUnequalTrafficTellEachOther(t *testing.T) {
 				Random: rand.New(rand.NewPCG(1, uint64(i)))})
 		})
 	}
-	// of returns what a relay's plan says about the traffic of all.
+	// of returns what a relay's plan states about the traffic of all.
 	of := func(r *runningRelay) (rates map[string]int, ratios map[string]float64) {
 		var plan api.Plan
 		if status, text := r.api(t, "/api/v1/services/echo/plan", &plan); status != http.StatusOK {

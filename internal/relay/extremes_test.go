@@ -18,7 +18,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// publisher is a member that publishes what it is told, without the checks of an agent or a relay.
+// publisher is a member that publishes what it is given, without the checks of an agent or a relay.
 func (f *fleet) publisher(id string, role identity.Role) *advertise.Catalogue {
 	f.t.Helper()
 	cfg := membership.Config{Cluster: "test", Environment: "ci", ID: id, Role: role, BindAddr: anyPort, Seeds: f.seeds(),

@@ -20,7 +20,7 @@ const (
 	// relay takes no new requests, and below which it takes them again. Above, the collector would
 	// soon run without a pause: what is in use leaves it a fifth of the limit for garbage.
 	strainedAbove, strainedUntil = 80, 70
-	// memoryInterval is the time between two looks at the memory.
+	// memoryInterval is the time between two checks of the memory.
 	memoryInterval = 50 * time.Millisecond
 	// collectAfter is how long a relay that takes no requests waits for a collection before it starts one:
 	// refusals allocate so little that the runtime would start none for minutes.
@@ -52,7 +52,7 @@ func newMemory(logger *slog.Logger, reg prometheus.Registerer) *memory {
 	return m
 }
 
-// run looks at the memory until ctx ends. Without a limit there is nothing to decide.
+// run checks the memory until ctx ends. Without a limit there is nothing to decide.
 func (m *memory) run(ctx context.Context) error {
 	if m.limit == math.MaxInt64 {
 		return nil
@@ -93,7 +93,8 @@ func (m *memory) update() {
 
 // usedMemory returns a function that returns how much memory the last collection could not free: the
 // live heap, stacks, and what the runtime needs. While a process near its limit allocates, it collects
-// often, so that the number is recent. The limit counts garbage as well, which says nothing.
+// often, so that the number is recent. The limit counts garbage as well, whose amount means
+// nothing.
 func usedMemory() func() int64 {
 	const total, objects, unused, free, released, live = 0, 1, 2, 3, 4, 5
 	samples := make([]metrics.Sample, 6)

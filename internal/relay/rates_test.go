@@ -108,7 +108,7 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 	f.echo("w1")
 	relay.settled(t, "echo", 1)
 	gate.settled(t, "echo", 1)
-	// The callers are told apart by the addresses that they come from.
+	// The callers are distinguished by the addresses that they come from.
 	ask := func(r *runningRelay, from, path string, headers ...string) (int, http.Header) {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -153,7 +153,7 @@ func TestTheRelayThatPicksTheWorkerCountsCallersAndRoutesOfRequestsThatAnotherFo
 		{gate, "127.0.0.2", "/", []string{"Ringway-Caller: batch"}, 5, `"caller";q=1;w=3600`},
 		{gate, "127.0.0.9", "/export/1", nil, 1, `"route";q=1;w=3600`},
 		{gate, "127.0.0.11", "/bulk", []string{"X-Tenant: free", "Connection: X-Tenant"}, 1, `"route";q=1;w=3600`}, // no field that is not passed on evades it
-		{gate, "127.0.0.12", "/export", []string{"Ringway-Counted-Route: -"}, 0, `"route";q=1;w=3600`},             // no client says what it counts for
+		{gate, "127.0.0.12", "/export", []string{"Ringway-Counted-Route: -"}, 0, `"route";q=1;w=3600`},             // no client states what it counts for
 		{gate, "127.0.0.9", "/", nil, 1, `"caller";q=1;w=3600`},                                                    // what the route refused is not counted for the caller
 		{gate, "127.0.0.2", "/", nil, 8, `"service";q=1;w=3600`},                                                   // a proxy that names no caller: 20 less the 12 above
 		{gate, "127.0.0.10", "/", nil, 0, `"service";q=1;w=3600`},

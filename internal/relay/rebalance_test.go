@@ -576,7 +576,7 @@ func TestSessionsThatTakeLongToBeginAreAskedToGoAfterEachOther(t *testing.T) {
 	allGoOn(t, r, clients)
 	// A worker at which sessions wait for 100 ms looks as if it hung, and gets no others.
 	// Its share is 6; a client that a busy machine keeps away for a second may come back, and a second
-	// rebalance asks others. If all were asked at once, all would come back each time.
+	// rebalance asks others. If all were asked at the same time, all would come back each time.
 	if sessions(r.planned(t, ""))["w1"] > 9 {
 		r.rebalance(t, "rate=100")
 		allGoOn(t, r, clients)

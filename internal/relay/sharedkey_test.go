@@ -148,7 +148,7 @@ func TestThePeerListenerAdmitsRelaysOnly(t *testing.T) {
 			t.Errorf("a %s got %d", role, status)
 		}
 	}
-	// The client's handshake is over before the relay has judged it: the answer tells.
+	// The client's handshake is over before the relay has judged it: the answer reports the result.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	if resp, err := client.Get("https://" + r.PeerAddr() + sharedkey.Path); err == nil {
 		_ = resp.Body.Close()

@@ -73,7 +73,7 @@ func TestEveryBadSettingIsReportedInOneSortedErrorWithItsValueAndTheAllowedOnes(
 // Every setting is turned, and what it is for is seen to change. A setting without
 // a line here fails the test.
 func TestEverySettingChangesBehaviour(t *testing.T) {
-	// failures is how many failures in a row a primary gets before it goes, with so
+	// failures is how many failures in a row a primary gets before it goes, with this
 	// many answers of all primaries before them.
 	failures := func(answers int) func(Config) any {
 		return func(cfg Config) any {

@@ -89,7 +89,7 @@ func TestAPeerThatWasEvictedForItsHealthServesWhenNoOtherIsConnected(t *testing.
 	want(t, "events", r.told(Readmitted, Connected), []string{"readmitted " + id, "connected " + id + " primary"})
 }
 
-// The list of peers says that it lives, and connecting costs little.
+// The list of peers reports that it lives, and connecting costs little.
 func TestAPeerThatRefusesIsTriedAgainWithinTwoSecondsHoweverLongItRefused(t *testing.T) {
 	r := newRig(t, config()).update(relays(2))
 	r.wait(time.Minute)

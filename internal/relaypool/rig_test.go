@@ -127,7 +127,7 @@ func (r *rig) end(tk ticket, o selection.Outcome, took time.Duration) {
 	r.step()
 }
 
-// traffic sends n requests, one after the other, answered as the function says; a
+// traffic sends n requests, one after the other, answered as the function specifies; a
 // nil function answers all in a millisecond.
 func (r *rig) traffic(n int, answer func(id string) (selection.Outcome, time.Duration)) map[string]int {
 	r.t.Helper()

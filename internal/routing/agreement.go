@@ -259,7 +259,7 @@ func (r *Router) agree() (changed bool) {
 	return changed
 }
 
-// statePlans tells the other relays what this one uses, once it knows what they use.
+// statePlans reports to the other relays what this one uses, once it knows what they use.
 func (r *Router) statePlans() {
 	if r.agreement.firm && r.cfg.State != nil {
 		r.cfg.State(r.agreement.inUse.stated())

@@ -68,7 +68,7 @@ type Config struct {
 	// Datacenter and Region are the place of this relay: it forwards to near relays.
 	Datacenter, Region string
 
-	// CoalesceDelay is the least time between two plans. A change is planned at once if the
+	// CoalesceDelay is the least time between two plans. A change is planned immediately if the
 	// last plan is older, so that a single change does not wait; a burst costs one plan for
 	// each interval. Until the router is settled, and so while the first members and offers
 	// arrive, every change waits this long. Default 100 ms.

@@ -172,7 +172,7 @@ func (c *carried) decide(now time.Time, s served, memory time.Duration) {
 	case len(s.others) == 0: // in turn, so that one statement is enough for an equal fleet
 		wait = memory + min(memory, time.Duration(s.index)*memory/measureFactor)
 	}
-	// A relay without requests among busy ones must say so, because without a statement the
+	// A relay without requests among busy ones must state this, because without a statement the
 	// others would assume their mean.
 	idle := now.Sub(c.requested) >= keepFactor*memory && !slices.ContainsFunc(s.others, func(o statedRate) bool { return o.rate > 1 })
 	position := stepOf(c.rate())

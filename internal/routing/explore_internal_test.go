@@ -31,8 +31,8 @@ var tickZero = time.UnixMilli(1_800_000_000_000)
 
 var relayIDs, workerIDs = [exploredMembers]string{"r1", "r2", "r3", "r4"}, [exploredMembers]string{"w1", "w2", "w3", "w4"}
 
-// exploredSettings are what the configuration of a relay says: at first, after the change, and after
-// the change is taken back.
+// exploredSettings are the settings in the configuration of a relay: at first, after the change, and
+// after the change is taken back.
 var exploredSettings = func() (settings [3]PlanSettings) {
 	for i, strategy := range [...]affinity.Strategy{affinity.Projection, affinity.Rendezvous, affinity.Projection} {
 		settings[i] = DefaultPlanSettings()

@@ -117,7 +117,7 @@ func newPaths(t *testing.T, opens ...float64) *paths {
 	return p
 }
 
-// pass lets seconds pass, with so many requests that need a connection to a random worker in
+// pass lets seconds pass, with this many requests that need a connection to a random worker in
 // each, and returns in how many the relay was unreached and how often this has changed.
 func (p *paths) pass(t *testing.T, seconds, requests int) (unreached, changes int) {
 	was := p.reach.reason.Load() != nil

@@ -16,7 +16,7 @@ type limitedFleet struct {
 	*demandFleet
 	plan    *affinity.Plan
 	buckets []ratelimit.Bucket
-	split   int // so many relays, and the others, see only each other; 0: all see all
+	split   int // this many relays, and the others, see only each other; 0: all see all
 	arrives float64
 	passes  float64
 }

@@ -43,8 +43,8 @@ func newTraffic(memory time.Duration, reg prometheus.Registerer) traffic {
 }
 
 // update takes the statements of a view. Those of relays that have vanished are kept while keep
-// says so. It returns the services in which a relay states another rate, and the statements that
-// are new.
+// returns true. It returns the services in which a relay states another rate, and the statements
+// that are new.
 func (t *traffic) update(relays *advertise.Relays, keep func(relay string) bool) (services map[string][]string, fresh []string) {
 	services = map[string][]string{}
 	set := func(relay string, next *advertise.RelayStatement) {

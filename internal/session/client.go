@@ -37,7 +37,7 @@ const (
 	refusedPause = 5 * time.Second
 	// lonelyDials is how many addresses are dialled together while there is no session.
 	lonelyDials = 3
-	// leaveTimeout bounds how long Leave waits until the relays are told.
+	// leaveTimeout bounds how long Leave waits until the relays are notified.
 	leaveTimeout = time.Second
 )
 
@@ -79,7 +79,8 @@ type Client struct {
 	running sync.WaitGroup
 }
 
-// linkKey tells sessions apart: one with a renewed certificate is opened beside the old one.
+// linkKey distinguishes sessions: one with a renewed certificate is opened in addition to the old
+// one.
 type linkKey struct {
 	address     string
 	certificate [keyBytes]byte
@@ -269,7 +270,7 @@ func (c *Client) Start(ctx context.Context) error {
 	return nil
 }
 
-// Leave tells the relays that this worker leaves, and ends its sessions.
+// Leave notifies the relays that this worker leaves, and ends its sessions.
 func (c *Client) Leave(ctx context.Context) error {
 	c.mu.Lock()
 	c.leaving = true

@@ -1,5 +1,5 @@
 // Package session is how a worker takes part in a fleet without gossip: it keeps a few sessions to
-// relays, which tell the others that it lives.
+// relays, which report to the others that it lives.
 //
 // # Promise
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // r1 is cut off from the other relays, so its row is itself alone. A worker that has found it from r3,
-// and goes from r3 at once, would stay with r1, and no other relay would see the worker.
+// and goes from r3 immediately, would stay with r1, and no other relay would see the worker.
 func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
 	c, err := NewClient(Config{
 		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},

@@ -86,7 +86,7 @@ func (c *Client) serve(ctx context.Context, l *link) error {
 // errLeft ends a session because the worker has left.
 var errLeft = errors.New("left")
 
-// connect dials, proves both sides, and says hello.
+// connect dials, proves both sides, and sends the hello.
 func (c *Client) connect(ctx context.Context, l *link) (conn net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

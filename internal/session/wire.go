@@ -124,7 +124,7 @@ func AppendString(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...)
 }
 
-// Hello is what a worker says first.
+// Hello is the first message of a worker.
 type Hello struct {
 	Epoch                       uint64
 	Cluster, Environment, ID    string
@@ -160,7 +160,7 @@ type Row struct {
 	Self  string
 	Epoch uint64
 	// The first Size relays are the row. The others take the places of those of the row that
-	// cannot be reached, in this order, until the row says otherwise.
+	// cannot be reached, in this order, until the row states otherwise.
 	Size   int
 	Relays []RowRelay
 }

@@ -57,7 +57,7 @@ type Kind[T any] struct {
 	// Format is the inverse of Parse.
 	Format func(T) string
 	// Pattern is a regular expression of ECMAScript for the texts that Parse accepts, for the JSON
-	// schema. Values are all of these texts, if there are a few. Default: as the Name says.
+	// schema. Values are all of these texts, if there are a few. Default: as the Name states.
 	Pattern string
 	Values  []string
 	// Mark returns what two values must have in common to be equal, for a value that is read

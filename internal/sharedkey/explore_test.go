@@ -73,7 +73,7 @@ func (f keyFleet) with(i int, ring keyring) keyFleet {
 }
 
 // keyOf is the key that a life of a relay generates: the same in all histories, so that states
-// meet.
+// coincide.
 func keyOf(relay int, boot uint64) Key {
 	return newKey(fmt.Appendf(nil, "%032d", 10*uint64(relay)+boot), fmt.Sprint("r", relay+1), boot)
 }
@@ -179,7 +179,7 @@ func (r rules) check(f keyFleet) error {
 		return nil
 	}
 	after := f
-	for range 2 { // what one relay told in the first round reaches all in the second
+	for range 2 { // what one relay reported in the first round reaches all in the second
 		for i := range after.relays {
 			for j := range after.relays {
 				if a := after.relays[j].answer(); i != j && !a.Key.IsZero() {

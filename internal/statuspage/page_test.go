@@ -269,7 +269,7 @@ func elements(root *html.Node) map[string]int {
 	for _, n := range all(root, "*") {
 		var names []string
 		for _, a := range n.Attr {
-			// These say which row is chosen, and depend on names on purpose.
+			// These show which row is chosen, and depend on names on purpose.
 			if a.Key != "aria-current" && a.Key != "class" {
 				names = append(names, a.Key)
 			}

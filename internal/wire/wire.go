@@ -34,8 +34,8 @@ const (
 	// CountedCallerHeader names the caller of a forwarded request for limits on requests per second.
 	CountedCallerHeader = "Ringway-Counted-Caller"
 	// CountedRouteHeader names the route with a rate that a forwarded request has matched, "-" for
-	// none. The relay that gets the request cannot tell: fields that routes compare, such as those
-	// that Connection names, are not all passed on.
+	// none. The relay that gets the request cannot know it: fields that routes compare, such as
+	// those that Connection names, are not all passed on.
 	CountedRouteHeader = "Ringway-Counted-Route"
 	// ExposeHeader marks a forwarded request whose answer may show where it went.
 	ExposeHeader = "Ringway-Expose"

@@ -234,8 +234,8 @@ func (s *Settings) sidecarOnLoopback() bool {
 	return err == nil && bound.Addr().IsLoopback()
 }
 
-// reachAddr is the address that tells where others reach this worker; empty while it is not known.
-// The relays see where the sessions of an attached worker come from.
+// reachAddr is the address that specifies where others reach this worker; empty while it is not
+// known. The relays see where the sessions of an attached worker come from.
 func (s *Settings) reachAddr() string {
 	if len(s.Attach) > 0 && s.AdvertiseAddr == "" {
 		return ""

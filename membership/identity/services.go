@@ -11,8 +11,8 @@ import (
 // allows api-v1 and "api-"), or '*' alone for every service.
 //
 // Their value is the sorted list as one text, separated by commas, so that Claims stay comparable.
-// It is empty for a certificate without such names, which says nothing about services: whether its
-// holder may offer any is for the caller to decide.
+// It is empty for a certificate without such names, which states nothing about services: whether
+// its holder may offer any is for the caller to decide.
 
 // maxServiceNames limits the names of one certificate, which travels in gossip. A worker with
 // more services needs a prefix.

@@ -34,7 +34,7 @@ type SourceConfig struct {
 	// issue names ringway://…: spiffe://TRUST-DOMAIN/ and a path of fixed elements and {environment},
 	// {cluster}, {role} and {node}, each once and a whole element, in any order. Default: none. With a
 	// template every certificate, of this process and of peers, needs a matching ID as its only URI
-	// name: names ringway://… do not count, so that no certificate says twice who its holder is. Such
+	// name: names ringway://… do not count, so that no certificate names its holder twice. Such
 	// a certificate names no datacenter and no services. All members need the same template.
 	Template string
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Other issuers name a workload with one SPIFFE ID instead of the names ringway://…. A template says
-// where in its path the claims are: spiffe://shop.test/{environment}/{cluster}/{role}/{node}.
+// Other issuers name a workload with one SPIFFE ID instead of the names ringway://…. A template
+// specifies where in its path the claims are:
+// spiffe://shop.test/{environment}/{cluster}/{role}/{node}.
 //
 // An ID is compared as text, exactly as it is in the certificate: package url would make one of two
 // spellings, and what two readers read differently is a way in.
@@ -48,7 +49,7 @@ func refusedTemplate(text string, err error) error {
 }
 
 // parseTemplate parses a template; the empty one is nil. A placeholder is a whole element of the
-// path: with two in one element, or text beside one, an ID could be read in more than one way.
+// path: with two in one element, or text next to one, an ID could be read in more than one way.
 func parseTemplate(text string) (*template, error) {
 	if text == "" {
 		return nil, nil
@@ -115,8 +116,8 @@ func (t *template) claims(cert *x509.Certificate) (Claims, error) {
 	return claims, nil
 }
 
-// only reads the only URI name. A certificate with several, such as names ringway://… beside it, is
-// refused: it would say twice who its holder is, and members without a template would read the other.
+// only reads the only URI name. A certificate with several, such as names ringway://… in addition, is
+// refused: it would name its holder twice, and members without a template would read the other.
 func (t *template) only(cert *x509.Certificate) (Claims, error) {
 	names, err := uriNames(cert)
 	switch {

@@ -280,7 +280,7 @@ func TestNoCertificateSaysTwiceWhoItsHolderIs(t *testing.T) {
 			t.Errorf("%s: certified", name)
 		}
 	}
-	// Without a template it is the other way round: an ID beside the names does not count.
+	// Without a template it is the other way round: an ID in addition to the names does not count.
 	plain := sourceOf(t, a, claimsOf(RoleRelay, "self"))
 	if c, err := plain.FromCertificate(pairOf(t, foreign(t, a, p256(t), append([]string{shopID(RoleGate, "g")}, names...), nil)).Leaf); err != nil || c != native {
 		t.Errorf("%+v, %v", c, err)

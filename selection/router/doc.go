@@ -27,7 +27,7 @@
 //     of a service that is not known; later such a request fails immediately, as Pick always
 //     does.
 //   - RoundTrip takes the service from the host of the URL, as in http://billing/invoices/7. It
-//     passes on what a request says about its origin: a program that serves clients sets
+//     passes on what a request states about its origin: a program that serves clients sets
 //     X-Forwarded-For and its like, as httputil.ReverseProxy does.
 //   - RoundTrip starts no goroutine but for the body of a request and for a tunnel. The program
 //     reads the response from the connection; it must read to the end or close it.

@@ -22,7 +22,7 @@ type Error struct {
 	Service string
 	// Code is one of the codes with which a relay answers, such as upstream_failed, or elsewhere.
 	Code string
-	// Text says what happened, with each failed attempt.
+	// Text describes what happened, with each failed attempt.
 	Text string
 	// RetryAfter is when the request may be tried again, 0 if that is not known.
 	RetryAfter time.Duration

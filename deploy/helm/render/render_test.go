@@ -243,7 +243,7 @@ func TestTheDefaultValuesGiveTheTestedManifests(t *testing.T) {
 	}
 }
 
-// judged is a chart with a row for each of its values. Those of base hold besides.
+// judged is a chart with a row for each of its values. The values of base hold in addition.
 type judged struct {
 	*chart.Chart
 	values, base map[string]any

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// These bounds keep the pages readable: a new page replaces words of others. What says the same
-// twice is the first to go.
+// These bounds keep the pages readable: a new page replaces words of others. Text that repeats
+// other text is the first to go.
 const (
 	mostWordsOfGuides    = 40_000
 	mostWordsOfDecisions = 24_000

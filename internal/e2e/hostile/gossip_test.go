@@ -175,7 +175,7 @@ func (f *fleet) planned(r *relay) (ids []string) {
 }
 
 // TestWithoutCertificatesAForgedGoodbyeLastsSeconds has a holder of the gossip key, in a fleet
-// without certificates, say goodbye in the name of a worker to all members but that one.
+// without certificates, send a goodbye in the name of a worker to all members but that one.
 func TestWithoutCertificatesAForgedGoodbyeLastsSeconds(t *testing.T) {
 	t.Parallel()
 	const seconds = 20 * time.Second // a minute and a half, or for good, where nothing asks the member

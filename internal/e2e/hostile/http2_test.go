@@ -98,13 +98,13 @@ var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=fal
 // certificate of a relay the listeners for relays: one attack after the other, so that each has
 // its own bound. Those that a limit of time must end have another relay.
 //
-// It runs alone, before the tests that run beside each other: it measures processor time.
+// It runs alone, before the tests that run in parallel: it measures processor time.
 func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, RelayArgs: engineAlone})
 	victim, worker := f.Relays[0], f.Workers[0]
 	f.serves(20)
 	plain := measured(t, victim.PID())
-	const rounds = 3 // one varies by a quarter, with what both processors do besides
+	const rounds = 3 // one varies by a quarter, with the other work of both processors
 	f.serves(rounds * maxCost)
 	maxCPU := plain().cpu / rounds
 	before := f.size(victim)
@@ -147,8 +147,8 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 					}
 					costs := run()
 					for who, c := range costs {
-						// What an attack costs it costs each time. Those that wait for seconds are measured with what
-						// the process does besides, and while both processors have other attacks.
+						// The cost of an attack recurs each time. Attacks that wait for seconds are measured with the
+						// other work of the process, and while both processors have other attacks.
 						for n := 1; n < 4 && c.cpu > maxCPU; n++ {
 							c.cpu = min(c.cpu, run()[who].cpu)
 						}
@@ -180,8 +180,8 @@ func TestAttacksOverHTTP2AreBounded(t *testing.T) {
 	f.serves(20)
 }
 
-// narrow dials with a small receive buffer, which a client that does not read fills at once. Set
-// later, the buffer would make an announced window shrink: the system then drops what the relay
+// narrow dials with a small receive buffer, which a client that does not read fills immediately.
+// Set later, the buffer would make an announced window shrink: the system then drops what the relay
 // sends, with what it acknowledges, and neither side gets on.
 var narrow = net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 	return errors.Join(c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }), err)

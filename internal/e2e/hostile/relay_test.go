@@ -81,7 +81,7 @@ func TestARelayThatLiesChangesPlansWithinBoundsAndCanBeUndone(t *testing.T) {
 	})
 	f.serves(10)
 
-	// What docs/operations/settings-differ.md says.
+	// The remedy of docs/operations/settings-differ.md.
 	if err := f.Security.Deny("serial " + c.source.Info().Serial + " # stolen"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestARelayThatLiesChangesPlansWithinBoundsAndCanBeUndone(t *testing.T) {
 	c.stop() // its probes, which nothing answers, end within seconds
 	for n, settings := range []string{"plan-version: 7\nplan-from-fleet: \"false\"\n", "plan-version: 7\n"} {
 		if n > 0 {
-			time.Sleep(10 * time.Second) // as the page says: until then a relay may know the statement of before of another one
+			time.Sleep(10 * time.Second) // as the page states: until then a relay may know the former statement of another one
 		}
 		configure(settings)
 		for _, r := range f.Relays {

@@ -150,7 +150,8 @@ func TestFloodsFromAServiceOverHTTP2EndItsConnectionOnly(t *testing.T) {
 	f.serves(20)
 	before := f.size(r)
 	spent, begun := measured(t, r.PID()), time.Now()
-	// What is asked of the flooding service alone fails, and says so; its connection ends each time.
+	// Only requests to the flooding service fail, and their answers report it; its connection ends
+	// each time.
 	c.offer(t, advertise.Service{Name: echo, Address: listener.Addr().String(), Secured: true, Protocol: advertise.H2C},
 		advertise.Service{Name: "flooded", Address: listener.Addr().String(), Secured: true, Protocol: advertise.H2C})
 	procs.Await(t, "the flooded service is known", func() bool { return f.offers(r, "flooded") })

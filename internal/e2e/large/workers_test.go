@@ -33,7 +33,7 @@ const (
 	away = 3 * time.Second
 )
 
-// processConfig is what a process of workers is told, by the environment.
+// processConfig is the configuration that a process of workers gets by the environment.
 type processConfig struct {
 	Control     string   // where it answers
 	First, Last int      // numbers of its workers
@@ -150,7 +150,7 @@ func (w *workers) run(ctx context.Context) {
 		case churn = <-w.churn:
 		case <-replace.C:
 			one := w.all[rand.IntN(len(w.all))]
-			if n++; churn && one.stop(n%2 == 0) { // every other one says that it leaves
+			if n++; churn && one.stop(n%2 == 0) { // every other one announces that it leaves
 				restarting.Go(func() {
 					select {
 					case <-time.After(away):
@@ -225,7 +225,7 @@ func (o *worker) start(ctx context.Context) {
 	o.since = time.Now()
 	o.end = func(leave bool) {
 		if leave {
-			_ = client.Leave(ctx) // it says why not, and then it counts as failed
+			_ = client.Leave(ctx) // its error names the reason, and then the worker counts as failed
 		}
 		cancel()
 		_ = client.Close()

@@ -311,7 +311,7 @@ func (f *fleet) wellServed(t *testing.T, results []result, outages ...history.En
 
 // judge judges requests by the journals of the services: a POST is executed at most once, what was
 // answered was executed, each answer is that to its request, none comes from a worker that is out, and no
-// worker executes more at a time than it has slots, as far as answers tell when.
+// worker executes more at a time than it has slots, as far as answers show when.
 func (f *fleet) judge(t *testing.T, results []result, outages ...history.Entry) {
 	t.Helper()
 	h := &history.History{}

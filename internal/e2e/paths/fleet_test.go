@@ -463,7 +463,7 @@ func (s *service) converse(c net.Conn) {
 			return
 		case "/gone":
 			return
-		case "/switch": // at once, if it is asked to
+		case "/switch": // immediately, if it is asked to
 			if r.Header.Get("Upgrade") == "" {
 				body, _ := io.ReadAll(r.Body)
 				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)

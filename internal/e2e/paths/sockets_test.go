@@ -93,7 +93,7 @@ func TestAWebSocketToAServiceOverHTTP2ThatAcceptsNoneIsRefusedWithTheRemedy(t *t
 }
 
 // The protocol changes behind the request (RFC 9110 §7.8). A service that switches before it has got the
-// body, and a client that sends it then, must not meet in the buffer of one connection.
+// body, and a client that sends it then, must not share the buffer of one connection.
 func TestAnUpgradeWithABodyIsARequestWithABody(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {
 		c := w.dial(t)

@@ -297,7 +297,7 @@ func (w *way) burst(t *testing.T, service, kind string, n int, path func(i int) 
 	return failures
 }
 
-// burstOfCalls is burst for calls of gRPC. A failure is what the trailers say.
+// burstOfCalls is burst for calls of gRPC. A failure is the status that the trailers state.
 func (w *way) burstOfCalls(t *testing.T, service string, n int, path func(i int) string, fields ...string) (failures []string) {
 	t.Helper()
 	f := w.frames(t)

@@ -22,7 +22,7 @@ import (
 // headLimit is the largest head that the servers of the table accept.
 const headLimit = 8 << 10
 
-// verdicts of a server on a request, besides the status of a refusal.
+// verdicts of a server on a request, in addition to the status of a refusal.
 const (
 	ok        = "accepted"
 	closed    = "closed" // without an answer
@@ -41,7 +41,7 @@ func looksLikeHTTP2(input []byte) bool {
 // reference is net/http's server.
 func reference(t testing.TB) string {
 	t.Helper()
-	// net/http adds 4 KiB to its limit, and answers OPTIONS * itself unless told otherwise.
+	// net/http adds 4 KiB to its limit, and answers OPTIONS * itself unless configured otherwise.
 	s := &http.Server{Handler: http.HandlerFunc(describe), MaxHeaderBytes: headLimit - 4<<10, DisableGeneralOptionsHandler: true, ErrorLog: log.New(io.Discard, "", 0)}
 	return procs.Serve(t, s)
 }

@@ -26,7 +26,8 @@ const (
 	// a body.
 	maxEmptyLines = 4
 	// lingerTime is how long a client may take to read the last answer of a connection from
-	// which not everything was read. Closed at once, the client would get a reset instead.
+	// which not everything was read. If the connection were closed immediately, the client would
+	// get a reset.
 	lingerTime = 500 * time.Millisecond
 	// lingerBytes bounds what is read meanwhile.
 	lingerBytes = 1 << 20

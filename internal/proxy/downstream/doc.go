@@ -39,7 +39,7 @@
 //   - A handler that takes over the stream of an extended CONNECT (RFC 8441) gets a request of
 //     HTTP/1.1 for a WebSocket, and answers the client by Switched.
 //   - A client that closes its sending side while its request is answered counts as gone,
-//     as in net/http: most clients close both sides at once, and the two cannot be
+//     as in net/http: most clients close both sides together, and the two cannot be
 //     distinguished.
 //   - A request with two framings is refused, and so are folded lines, lines without CR,
 //     Transfer-Encoding in HTTP/1.0 and a user in the target.

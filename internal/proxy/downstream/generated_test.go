@@ -11,7 +11,7 @@ import (
 )
 
 // stricter are the faults for which we refuse a request that http.ReadRequest accepts. The
-// table of requests says why, except for those of Host, which net/http's server finds later.
+// table of requests states why, except for those of Host, which net/http's server finds later.
 var stricter = []string{
 	"a line of the head does not end with CR LF",
 	"folded header line",

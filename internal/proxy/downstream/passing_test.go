@@ -37,7 +37,7 @@ func readLate(body io.ReadCloser) (all []byte, err error) {
 	return all, err
 }
 
-// late is a handler that reads so, and says what it has got.
+// late is a handler that reads so, and answers with what it has got.
 func late(w http.ResponseWriter, r *http.Request) {
 	all, err := readLate(r.Body)
 	_, _ = fmt.Fprintf(w, "%s %v %v", all, err, r.Trailer["X-T"])

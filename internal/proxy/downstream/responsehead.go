@@ -61,7 +61,7 @@ func (w *response) fields(name string, values []string) {
 	}
 }
 
-// connection adds what the answer says about the connection.
+// connection adds the fields of the answer about the connection.
 func (w *response) connection() {
 	values := w.header["Connection"]
 	w.fields("Connection", values)

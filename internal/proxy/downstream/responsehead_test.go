@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/downstream"
 )
 
-// The head as it is on the wire: a client of HTTP/1.0 keeps a connection only if it is told so.
+// The head as it is on the wire: a client of HTTP/1.0 keeps a connection only with keep-alive.
 func TestTheStatusLineHasAReasonAndHTTP10IsToldWhetherItsConnectionStays(t *testing.T) {
 	addr, _ := start(t, downstream.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))

@@ -70,7 +70,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return x.tunnel, bufio.NewReadWriter(bufio.NewReaderSize(x.tunnel, 16), bufio.NewWriterSize(x.tunnel, 16)), nil
 }
 
-// Switched tells the client that the tunnel is open. header has what HTTP/1.1 says with 101.
+// Switched notifies the client that the tunnel is open. header has the fields of HTTP/1.1 for 101.
 func (t *tunnel) Switched(header http.Header) error {
 	x := t.x
 	header = maps.Clone(header) // it may be x.answer

@@ -137,7 +137,7 @@ func TestABodyOfALengthEndsThereAndOneWithoutAtTheEndOfTheConnection(t *testing.
 	}
 }
 
-// Bytes that are read without a buffer in between are told by Skip.
+// Bytes that are read without a buffer in between are reported by Skip.
 func TestDataThatIsReadDirectlyCounts(t *testing.T) {
 	var d Body
 	d.Begin(Length, 5)

@@ -343,7 +343,7 @@ func TestWhatAStreamWaitsForCanBeInterrupted(t *testing.T) {
 	})
 }
 
-// A head is bounded by what the other side has said that it accepts.
+// A head is bounded by the limit that the other side has announced.
 func TestAHeadThatTheOtherSideDoesNotAcceptIsNotSent(t *testing.T) {
 	const most = 300
 	withClient(t, func(p *peer) {

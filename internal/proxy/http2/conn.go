@@ -268,7 +268,7 @@ func (c *Conn) Run() error {
 	lingers := c.lingers
 	c.mu.Unlock()
 	if lingers {
-		c.linger() // which ends at once after a write that failed, because the connection is closed
+		c.linger() // which ends immediately after a write that failed, because the connection is closed
 	}
 	c.dropBuffer()
 	c.mu.Lock()
@@ -338,8 +338,8 @@ func (c *Conn) receive() error {
 }
 
 // maxStarting is how many goroutines may wait for a processor before the reader waits for them. A
-// burst of requests that are answered at once, such as refusals, then needs that many with their
-// stacks, and not one for each request.
+// burst of requests that are answered immediately, such as refusals, then needs that many with
+// their stacks, and not one for each request.
 const maxStarting = 32
 
 // need reads until n bytes are there, at most the size of a buffer.

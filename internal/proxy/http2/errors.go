@@ -69,7 +69,7 @@ func CodeOf(err error) Code {
 	return NoError
 }
 
-// Why tells the reasons apart for which this side has ended a connection.
+// Why distinguishes the reasons for which this side has ended a connection.
 type Why uint8
 
 // The reasons.

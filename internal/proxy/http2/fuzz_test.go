@@ -33,7 +33,7 @@ func rawFrame(kind frameType, flags uint8, stream uint32, payload string) []byte
 	return append(frame{len(payload), kind, flags, stream}.append(nil), payload...)
 }
 
-// received tells apart what a side may get: frames of each type, whole, wrong and cut off.
+// received lists what a side may get: frames of each type, whole, wrong and cut off.
 var received = [][]byte{
 	nil,
 	rawFrame(frameData, flagEndStream, 1, "hello"),

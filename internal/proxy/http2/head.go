@@ -171,7 +171,7 @@ func (h *Head) checkRequest() error {
 			host = f.Value
 		}
 	}
-	// A host beside the authority must be the same, so that nothing behind this side takes
+	// A host in addition to the authority must be the same, so that nothing behind this side takes
 	// the other one for the host.
 	switch {
 	case h.Authority == "":

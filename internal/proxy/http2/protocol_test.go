@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 )
 
-// said is a frame that a peer says.
+// said is a frame that a peer sends.
 type said struct {
 	kind    frameType
 	flags   uint8

@@ -286,7 +286,7 @@ func (c *Conn) onAnswer(s *Stream, end bool) error {
 	}
 	s.headed = true
 	s.mayHaveBody = !s.bodyless && status != 204 && status != 304
-	if s.connect && status < 300 { // what follows is the tunnel, whatever the fields say (RFC 9110 §9.3.6)
+	if s.connect && status < 300 { // what follows is the tunnel, whatever the fields state (RFC 9110 §9.3.6)
 		s.mayHaveBody, s.head.Length = true, -1
 	}
 	if end {

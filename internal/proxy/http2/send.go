@@ -88,7 +88,7 @@ func (c *Conn) flush() {
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && lingers && half.CloseWrite() == nil {
 		return // Run closes the connection
 	}
-	_ = c.nc.Close() // everything that could be said was sent
+	_ = c.nc.Close() // everything that could be sent was sent
 }
 
 // endFlushing lets Run return.

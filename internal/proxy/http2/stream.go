@@ -108,7 +108,7 @@ func (s *Stream) Trailers() []Field { return s.trailers.Fields }
 
 // OnEnd sets a function that is called when the stream ends before both sides have sent
 // everything: it was reset, or the connection was lost. It must not block and not call the
-// stream. It is called at once if that has happened. With nil none is called from then on.
+// stream. It is called immediately if that has happened. With nil none is called from then on.
 func (s *Stream) OnEnd(f func()) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -119,8 +119,8 @@ func (s *Stream) OnEnd(f func()) {
 }
 
 // Open sends the head of a request, with END_STREAM if end. The fields begin with the
-// pseudo-header fields. It waits while the other side allows no more streams. bodyless says
-// that the answer has no body whatever its length says, as for HEAD. An error that wraps
+// pseudo-header fields. It waits while the other side allows no more streams. bodyless
+// means that the answer has no body whatever length it states, as for HEAD. An error that wraps
 // ErrUnprocessed means that nothing was sent.
 func (s *Stream) Open(fields []Field, end, bodyless bool) error {
 	c := s.c

@@ -111,7 +111,7 @@ func (s *Stream) grow() int64 {
 		if more < maxFrame {
 			return 0
 		}
-		grownAll.Add(more) // other connections may do the same at once: the bound is approximate
+		grownAll.Add(more) // other connections may do this at the same time: the bound is approximate
 		c.grown += more
 		s.extra += more
 	}

@@ -120,8 +120,8 @@ func TestALostConnectionEndsEveryStream(t *testing.T) {
 	}
 }
 
-// The requests arrive in one piece, and each is answered at once, like one that is refused. With one
-// processor the reader would read all of them before one is served.
+// The requests arrive in one piece, and each is answered immediately, like one that is refused. With
+// one processor the reader would read all of them before one is served.
 func TestABurstOfRequestsThatEndAtOnceNeedsFewGoroutines(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const requests = 1000

@@ -38,7 +38,7 @@ type trial struct {
 }
 
 // try serves with a limit of a minute and a full budget, unless changed. The backend
-// is told which attempt it sees, from 1 on.
+// gets the number of the attempt that it sees, from 1 on.
 func try(t *testing.T, workers int, behind func(attempt int64, w http.ResponseWriter, r *http.Request), change func(*ingress.Config)) *trial {
 	t.Helper()
 	x := &trial{registry: prometheus.NewRegistry()}

@@ -77,7 +77,7 @@ func TestEveryKeySourceHoldsAClientsRequestsTogether(t *testing.T) {
 }
 
 // ask sends a request with one header, which may be empty, and a key that the relay is
-// told not to read.
+// configured not to read.
 func (f *front) ask(path, header string) *http.Response {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+f.addr+path, nil)

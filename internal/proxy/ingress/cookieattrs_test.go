@@ -114,7 +114,7 @@ func TestAnAnswerThatCachesMayShareHasNoSessionCookie(t *testing.T) {
 		"Cache-Control: no-transform" + later:                      false,
 		"Cache-Control: immutable" + later:                         false,
 		"Cache-Control: stale-while-revalidate=60" + later:         false,
-		"Pragma: no-cache" + later:                                 false, // says nothing in an answer
+		"Pragma: no-cache" + later:                                 false, // means nothing in an answer
 		"Cache-Control: must-revalidate":                           true,
 		"Cache-Control: must-revalidate\nExpires: 0":               true,
 		"Cache-Control: max-age=0" + later:                         true,

@@ -123,7 +123,7 @@ func (t *request) drops(name string) bool {
 	return false
 }
 
-// hidesOrigin reports whether a field is not passed on because its sender may not say where a
+// hidesOrigin reports whether a field is not passed on because its sender may not state where a
 // request comes from.
 func (t *request) hidesOrigin(name string) bool {
 	switch t.from {
@@ -135,9 +135,9 @@ func (t *request) hidesOrigin(name string) bool {
 	return false
 }
 
-// origins are the fields in which proxies and content delivery networks name the client, besides
-// those that begin with x-forwarded. Services believe them because their own proxies set them.
-// Their first letters are those in request.drops.
+// origins are the fields in which proxies and content delivery networks name the client, in
+// addition to those that begin with x-forwarded. Services believe them because their own proxies
+// set them. Their first letters are those in request.drops.
 var origins = [...]string{
 	"forwarded", "x-real-ip", "true-client-ip", "x-client-ip", "x-cluster-client-ip", "client-ip", "cf-connecting-ip", "cf-connecting-ipv6",
 	"fastly-client-ip", "fly-client-ip", "x-original-forwarded-for", "x-envoy-external-address", "x-originating-ip", "x-remote-ip", "x-remote-addr",

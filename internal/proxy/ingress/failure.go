@@ -75,7 +75,7 @@ func (t *request) writeFailure(f failure) {
 }
 
 // writeFailure sends the answer in the form that its sender understands: a call of gRPC gets
-// a status of gRPC, because gRPC gives up what an HTTP status says. Between relays it is the
+// a status of gRPC, because gRPC gives up what an HTTP status states. Between relays it is the
 // first relay that has the client. It returns the status and the number of bytes of the
 // body.
 func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure) (status, n int) {
@@ -154,7 +154,7 @@ func callMessage(text string) string {
 	return b.String()
 }
 
-// setRetryAfter sets the fields that say when the request may be tried again.
+// setRetryAfter sets the fields that state when the request may be tried again.
 func (f failure) setRetryAfter(h http.Header) {
 	for _, one := range f.again {
 		h.Set(one.Name, one.Value)

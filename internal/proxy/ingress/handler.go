@@ -48,8 +48,8 @@ type Config struct {
 	Progress time.Duration
 	// Hop is set on the peer listener: requests come from relays.
 	Hop bool
-	// Local is set if a program in this process makes the requests, each by Begin. What they say
-	// about their origin passes unchanged.
+	// Local is set if a program in this process makes the requests, each by Begin. Their
+	// fields about their origin pass unchanged.
 	Local bool
 	// Cookies keep the requests of a client on one endpoint. With nil, the default, no
 	// requests are kept together and no cookie is read.

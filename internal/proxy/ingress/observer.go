@@ -71,7 +71,7 @@ func (o *observer) head(at *attempt, r *upstream.Result) {
 		}
 	}
 	switch {
-	case r.Status == http.StatusSwitchingProtocols: // the end of a tunnel, days later, says nothing about the service
+	case r.Status == http.StatusSwitchingProtocols: // the end of a tunnel, days later, shows nothing about the service
 		o.ticket.Done(selection.Success)
 		o.ticket = circuit.Ticket{}
 	case !r.Shed && !outcomeOfStatus(r.Status).failed():

@@ -20,8 +20,8 @@ import (
 )
 
 // RateLimit bounds the requests per second to a service that all relays together let pass. The relay
-// that picks the worker counts, because the plan says how large its share is: a relay that forwards
-// does not know its own.
+// that picks the worker counts, because the plan states how large its share is: a relay that
+// forwards does not know its own.
 type RateLimit struct {
 	// Service may be anyOne: then each service has this limit.
 	Service string `yaml:"service"`

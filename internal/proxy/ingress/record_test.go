@@ -580,7 +580,7 @@ func TestTheIDOfATrustedSenderIsKeptAndThatOfAClientReplaced(t *testing.T) {
 	}
 }
 
-// The service may have nothing to say yet, so it is not blamed, and the time of a request is no
+// The service may have nothing to send yet, so it is not blamed, and the time of a request is no
 // limit. But nothing holds a place without a byte for longer than the progress timeout.
 func TestAStreamThatIsIdleBeforeItsAnswerEndsAndNoServiceIsBlamed(t *testing.T) {
 	left := make(chan struct{}, 1)

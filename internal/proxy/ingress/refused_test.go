@@ -21,7 +21,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// refusingStreams is a service over HTTP/2 that refuses as many streams as n says, when their body has
+// refusingStreams is a service over HTTP/2 that refuses n streams, when their body has
 // arrived, and then answers each with its body.
 func refusingStreams(t *testing.T, n int64) (addr string) {
 	t.Helper()

@@ -212,7 +212,8 @@ type Naming struct {
 	// Service is empty if nothing names one. By is what does.
 	Service, By string
 	// Route is the place in the list of routes of the one that matches the request, from 0, or -1. It
-	// names the service if By says so; if it has the same service otherwise, its rate counts nevertheless.
+	// names the service if By states this; if it has the same service otherwise, its rate counts
+	// nevertheless.
 	Route int
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// sidecars answers for a number of endpoints; each is told by its place which
-// attempt it is.
+// sidecars answers for a number of endpoints; each attempt has its number from
+// its place in the order.
 type sidecars struct {
 	mu       sync.Mutex
 	attempts []string // the bodies, in order

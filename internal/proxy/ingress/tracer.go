@@ -83,7 +83,7 @@ func (t *request) beginTrace() {
 	}
 }
 
-// endTrace says how the span of the request ends, with close.
+// endTrace records how the span of the request ends, with close.
 func (o *observer) endTrace(of outcome, status int, code wire.Code) {
 	if o.trace != nil {
 		o.traced = tracedEnd(of, status, code)

@@ -21,7 +21,7 @@ const supported = true
 // this much takes a few microseconds, as long as many a loop that cannot be stopped either.
 const longest = 32 << 10
 
-// peek looks at the first byte that has arrived.
+// peek inspects the first byte that has arrived.
 func peek(fd uintptr) (int, syscall.Errno) {
 	var first byte
 	n, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&first)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)

@@ -6,7 +6,7 @@ import "syscall"
 
 const supported = true
 
-// peek looks at the first byte that has arrived.
+// peek inspects the first byte that has arrived.
 func peek(fd uintptr) (int, syscall.Errno) {
 	var first [1]byte
 	n, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-// Package socket looks at the socket of a connection, reads without a buffer for the wait,
+// Package socket checks the socket of a connection, reads without a buffer for the wait,
 // writes, acknowledges what has arrived, and resets it.
 //
 // Its promise: Look never waits and consumes no byte; Read and Ask hold a buffer only while

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Sight is what a look at a socket finds.
+// Sight is the result of a check of a socket.
 type Sight uint8
 
 // The sights.

@@ -71,7 +71,7 @@ func (s *service) die() {
 	s.done.Wait()
 }
 
-// echoAfter says hello, reads all, and answers with what it has read.
+// echoAfter sends a greeting, reads all, and answers with what it has read.
 func echoAfter(conn *net.TCPConn) {
 	_, _ = io.WriteString(conn, "hello ")
 	all, err := io.ReadAll(conn)

@@ -67,7 +67,7 @@ func (e *ended) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// The watch looks at an exchange while its head arrives, with an hour left. A connection that it
+// The watch checks an exchange while its head arrives, with an hour left. A connection that it
 // ended then would fail the next request on it.
 func TestTheWatchEndsNoConnectionWhoseHeadArrivesInTime(t *testing.T) {
 	p, x, c := new(Pool), Exchange{Deadline: time.Now().Add(time.Hour)}, new(ended)

@@ -27,7 +27,7 @@
 // always checked, and a dial fails if it is not the expected one.
 //
 // A WebSocket to an endpoint over HTTP/2 is the stream of an extended CONNECT (RFC 8441), and
-// from then on a tunnel as one over HTTP/1.1. It waits until the endpoint's settings say whether
+// from then on a tunnel as one over HTTP/1.1. It waits until the endpoint's settings state whether
 // they allow it; no other upgrade is carried there.
 //
 // Over TCP every connection is a session of the endpoint's service, so a Pool keeps none:
@@ -48,7 +48,7 @@
 //     its error, unless another connection is open, for whose streams they wait. A new
 //     connection gets one request until the endpoint's limit of streams is known. Requests
 //     that find no stream wait in order, each until its deadline, and take the first that
-//     becomes free on any connection. What the endpoint has not processed, and said so, is an
+//     becomes free on any connection. A request that the endpoint reports as not processed is an
 //     error with Unprocessed.
 //   - A body that the client does not send, and an answer over HTTP/2 that the endpoint does not,
 //     hold no buffer. Over TLS an answer over HTTP/1.1 holds one when it has begun.

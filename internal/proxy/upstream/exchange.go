@@ -105,7 +105,7 @@ type Result struct {
 	// Failed is the endpoint's value of wire.FailedHeader, empty if absent. The client never
 	// gets the field.
 	Failed string
-	// Again are the fields that say when the request may be sent again, of an answer with Failed.
+	// Again are the fields that state when the request may be sent again, of an answer with Failed.
 	Again []wire.Field
 	// Call reports whether the answer, over HTTP/2, is one of gRPC. CallStatus is the endpoint's
 	// grpc-status there, empty if absent.
@@ -193,8 +193,8 @@ func (x *Exchange) keptNames(list string) string {
 	return strings.Join(kept, ", ")
 }
 
-// addResponse adds the exchange's own fields to the head h of a response. Withheld says that it gets
-// no cookie.
+// addResponse adds the exchange's own fields to the head h of a response. Withheld means that it
+// gets no cookie.
 func (x *Exchange) addResponse(h http.Header, withheld bool) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
@@ -225,7 +225,7 @@ func (x *Exchange) addResponse(h http.Header, withheld bool) {
 }
 
 // shed reports whether an answer refuses the request because of load. A 503 alone may stand for any
-// failure of a service, so it counts only with a field that says so.
+// failure of a service, so it counts only with a field that states this cause.
 func shed(status int, load int, retryAfter bool) bool {
 	return status == http.StatusTooManyRequests ||
 		status == http.StatusServiceUnavailable && (load >= 0 || retryAfter)

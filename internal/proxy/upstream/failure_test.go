@@ -150,7 +150,7 @@ func TestEndpointThatDiesInTheBody(t *testing.T) {
 	}
 }
 
-// closingEndpoint answers one request per connection and closes it when told,
+// closingEndpoint answers one request per connection and closes it on a signal,
 // although it has promised to keep it.
 func closingEndpoint(t *testing.T) (addr string, closeIdle chan struct{}, closed chan struct{}, served *[]string) {
 	closeIdle, closed = make(chan struct{}), make(chan struct{})

@@ -323,8 +323,8 @@ func (f *flight) send() *Fault {
 // sent.
 var errGone = new(Fault)
 
-// ask looks at the connection, sends a request without a body, and reads the first bytes of the
-// answer. The look comes immediately before the write, so that the time in which the endpoint can
+// ask checks the connection, sends a request without a body, and reads the first bytes of the
+// answer. The check comes immediately before the write, so that the time in which the endpoint can
 // close an idle connection unnoticed is as short as possible.
 func (f *flight) ask() *Fault {
 	length := len(f.out)

@@ -22,9 +22,9 @@ type h2Stream struct {
 	x      *Exchange
 	s      *http2.Stream
 	fields []http2.Field // of the request
-	small  []byte        // the body, if it is sent at once
+	small  []byte        // the body, if it is sent immediately
 	one    [1]byte       // for the read that finds its end
-	body   *clientBody   // nil if there is none, or it is sent at once
+	body   *clientBody   // nil if there is none, or it is sent immediately
 	sent   chan struct{} // closed at the end of the goroutine that sends the body
 	asked  chan struct{} // closed when the body is asked for; nil if it is sent unasked, and afterwards
 	res    Result
@@ -218,7 +218,7 @@ func (s *h2Stream) inline() int64 {
 		}
 		return -1
 	}
-	// A body over HTTP/1.1 does not say how much of it has arrived, so a short one is awaited.
+	// A body over HTTP/1.1 does not show how much of it has arrived, so a short one is awaited.
 	if n := s.r.ContentLength; n > 0 && n <= inlineBody && !expectsContinue(s.r) {
 		return n
 	}

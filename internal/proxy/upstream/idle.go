@@ -25,7 +25,7 @@ func (p *Pool) stale(c *conn) bool {
 }
 
 // endRests makes the connections idle that have rested. The lock is held. Only the first ones are
-// looked at: a short rest behind a long one lasts as long as that, which is at most restLong.
+// checked: a short rest behind a long one lasts as long as that, which is at most restLong.
 func (p *Pool) endRests() {
 	n := 0
 	for n < len(p.resting) && !p.resting[n].rests() {

@@ -50,7 +50,7 @@ func served(t *testing.T, protocol advertise.Protocol, service *http.Server) (p 
 	}
 }
 
-// A stream in both directions may be silent until there is something to say. Its service has
+// A stream in both directions may be silent until there is something to send. Its service has
 // not got the whole request, so its time to answer has not begun.
 func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) {
 	const limit = 3 * time.Second

@@ -60,7 +60,7 @@ func newPipes(t *testing.T, cfg upstream.Config) *pipes {
 	return p
 }
 
-// serve answers 200 with the path, or with what answer says: then it waits before.
+// serve answers 200 with the path, or with the text that answer returns: answer may wait.
 func (p *pipes) serve(c net.Conn) {
 	defer c.Close()
 	br := bufio.NewReader(c)

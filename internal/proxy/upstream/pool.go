@@ -242,7 +242,7 @@ func (p *Pool) dial(ctx context.Context) (net.Conn, *Fault) {
 	nc, err := p.cfg.Dial(dctx, "tcp", p.cfg.Address)
 	if err == nil && p.cfg.Protocol == advertise.H2 {
 		// The handshake is part of the dial and of its time: a service that accepts a connection
-		// and then says nothing is not reached.
+		// and then sends nothing is not reached.
 		nc, err = p.cfg.TLS.Client(dctx, nc, p.cfg.Address)
 	}
 	if err == nil || context.Cause(ctx) == nil { // otherwise the dial shows nothing

@@ -70,7 +70,7 @@ type progress struct {
 	inFrame    atomic.Bool // the endpoint has sent a part of such a frame
 
 	head atomic.Uint32 // of the answer over HTTP/1.1: headFree, headDue or headLate
-	asks bool          // the exchange looks at its connection itself; see flight.ask
+	asks bool          // the exchange checks its connection itself; see flight.ask
 
 	waited time.Duration // for a connection of HTTP/1.1
 
@@ -297,7 +297,7 @@ func (g *progress) endStream(paused bool) bool {
 }
 
 // readInline reads a whole body into b, on the goroutine of the exchange, after watchBody. The flag
-// inline tells the watch that the exchange itself waits for the client, so that it ends the read
+// inline shows the watch that the exchange itself waits for the client, so that it ends the read
 // directly. A read by another goroutine is ended by clientBody.stop.
 func (g *progress) readInline(body io.Reader, b []byte, p *Pool) error {
 	g.bodyNeeded.Store(true)

@@ -180,7 +180,7 @@ func (p *passing) forwardedFor(r *http.Request) []string {
 	return r.Header[forwardedFor]
 }
 
-// expectsBody reports whether a request without a body says so (RFC 9110 §8.6).
+// expectsBody reports whether a request without a body states this (RFC 9110 §8.6).
 func expectsBody(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 }

@@ -151,7 +151,7 @@ func (h *responseHead) parse(buf []byte) error {
 			return http1.ErrCoding
 		}
 	}
-	// RFC 9112 §9.3: a connection of HTTP/1.0 lasts only if the endpoint says so.
+	// RFC 9112 §9.3: a connection of HTTP/1.0 lasts only if the endpoint states it.
 	if h.http10 && !keepAlive {
 		h.close = true
 	}

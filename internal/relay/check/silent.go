@@ -142,7 +142,7 @@ func (f *Fleet) since(how stopping, these stoppedWorkers) string {
 		text = fmt.Sprintf(" within %s%s", span(max(spread, time.Second)), text)
 	}
 	switch {
-	case how.is == nil: // how.what says that they vanished
+	case how.is == nil: // how.what states that they vanished
 		return text
 	case v == len(these.ids):
 		return "; vanished" + text

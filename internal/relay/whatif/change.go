@@ -235,7 +235,7 @@ type membersOf[M any] struct {
 	id   func(*M) *string
 }
 
-// resize returns as many of the members as an amount says. Those that leave are the last in the
+// resize returns as many of the members as an amount states. Those that leave are the last in the
 // order of a hash of their ids, so that they are spread over every ring and are the same for all
 // services. Those that join are called +1, +2 and so on, and have the places and weights of those
 // that there are, in turn.

@@ -9,6 +9,6 @@
 //	                └─────────────────────────────► plan now ──┴─► what opens, what closes
 //
 // Rules: the text of a change comes from outside, so it is bounded, and so are the members and the
-// connections that are compared. Members that have vanished and keep their place for a while have
+// connections that are compared. Members that have vanished and keep their place for some time have
 // none here. What a relay does with a plan (slack, drain delay, grace) is not part of the answer.
 package whatif

@@ -37,7 +37,7 @@ type (
 		Meta        []byte
 		Vsn         []uint8
 	}
-	// Doubt says that an instance is suspected, or dead. From is the member that began it.
+	// Doubt states that an instance is suspected, or dead. From is the member that began it.
 	Doubt struct {
 		Incarnation uint32
 		Node        string

@@ -1,4 +1,4 @@
-// Package trust decides what of the gossip's bytes is let through to memberlist, and who said it,
+// Package trust decides what of the gossip's bytes is let through to memberlist, and who stated it,
 // in a cluster whose members have certificates.
 //
 // # Promise

@@ -26,10 +26,10 @@ const (
 	// A doubt begins when it is about a later incarnation than those before.
 	doubtsPerSubject = 6
 	// spareDoubts limits, with the number of members, the doubts that a member begins in a
-	// minute: all others may fail at once, and some may be doubted again.
+	// minute: all others may fail at the same time, and some may be doubted again.
 	spareDoubts = 64
 	// denialsUnnamed is how many denied doubts do not make a member suspect: releases and
-	// views differ for a while.
+	// views differ for some time.
 	denialsUnnamed = 10
 	// maxAccuser limits the name of the member that began a doubt, so that a doubt that is
 	// encoded again fits into a compound message.
@@ -42,7 +42,7 @@ type denials struct {
 	last  time.Time
 }
 
-// doubts counts what members say about others.
+// doubts counts what members state about others.
 type doubts struct {
 	mu     sync.Mutex
 	minute time.Time           // start of the interval of begun and by

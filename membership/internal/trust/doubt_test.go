@@ -202,7 +202,7 @@ func TestAMemberBeginsFewDoubtsAMinuteAndIsNamed(t *testing.T) {
 	})
 }
 
-// All others may fail at once, and one member may be the first to say so.
+// All others may fail at the same time, and one member may be the first to report it.
 func TestAMemberMayDoubtAllOthersInOneMinuteAndFewMore(t *testing.T) {
 	var d doubts
 	const members = 500
@@ -316,7 +316,8 @@ func TestWhatAMemberSaysAboutItselfLeavesSignedForItsIncarnation(t *testing.T) {
 		if reason := to.checkAlive(a, announcer{"from", from.addr}); reason == "" {
 			t.Error("metadata without a signature counts")
 		}
-		// The echo of its own announcement tells memberlist nothing, and it must not answer.
+		// The echo of its own announcement contains nothing new for memberlist, and it must not
+		// answer.
 		if got := from.hears(t, to, from.stated(t, 3, nil), from.stated(t, 9, nil)); len(got) != 0 || from.dropped(dropIncarnation) != 1 {
 			t.Errorf("an echo: %x, %d refused", got, from.dropped(dropIncarnation))
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/membership/internal/trust"
 )
 
-// A packet of memberlist from one member to another, which has met its sender in a hello.
+// A packet of memberlist from one member to another, which has exchanged hellos with its sender.
 func Example() {
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 24 * time.Hour})
 	if err != nil {

@@ -119,7 +119,7 @@ func (g *Guard) outgoing(message []byte) ([]byte, error) {
 }
 
 // outgoingStates returns an exchange of states with this node's own state signed. memberlist
-// writes an exchange at once.
+// writes an exchange in one piece.
 func (g *Guard) outgoingStates(message []byte) ([]byte, error) {
 	if len(message) == 0 || message[0] != gossip.KindExchange || !bytes.Contains(message, []byte(g.self)) {
 		return message, nil

@@ -186,8 +186,8 @@ func (g *Guard) checkAlive(a gossip.Alive, by announcer) (reason string) {
 	return dropUnproven
 }
 
-// filterCompound keeps the valid parts: one that is refused, such as a doubt too many, says nothing
-// about the others.
+// filterCompound keeps the valid parts: one that is refused, such as a doubt too many, shows
+// nothing about the others.
 func (g *Guard) filterCompound(message []byte, by announcer) (kept []byte, whole bool) {
 	all, whole := gossip.SplitCompound(message)
 	if !whole {

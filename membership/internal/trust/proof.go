@@ -219,10 +219,10 @@ func (p *proofs) prove(t announced) (gossip.Metadata, error) {
 	return gossip.Metadata{}, err
 }
 
-// verifyInstance checks an announcement: what it says about itself, then its certificate, then that
-// the two agree, and last the signature, which is the costly check. For the same bytes as last time
-// the signature is known, but the certificate is checked again: it may have expired, or be denied
-// by now.
+// verifyInstance checks an announcement: what it states about itself, then its certificate, then
+// that the two agree, and last the signature, which is the costly check. For the same bytes as last
+// time the signature is known, but the certificate is checked again: it may have expired, or be
+// denied by now.
 func (p *proofs) verifyInstance(t announced) (gossip.Metadata, *unprovenError) {
 	refuse := func(kind, format string, args ...any) (gossip.Metadata, *unprovenError) {
 		return gossip.Metadata{}, &unprovenError{kind: kind, reason: fmt.Sprintf(format, args...)}

@@ -188,7 +188,7 @@ func TestTheNewestStatementOfAnInstanceIsKept(t *testing.T) {
 			t.Errorf("the addresses are %v, want %s", to.proofs.addrs, known.addr)
 		}
 	}
-	// What is said at a lower incarnation lowers nothing.
+	// A statement at a lower incarnation lowers nothing.
 	if _, err := to.proofs.prove(at(1, "e", "10.0.0.1:4")); err != nil || to.proofs.instances[by.self].highest != 4 {
 		t.Errorf("the highest incarnation is %d, want 4: %v", to.proofs.instances[by.self].highest, err)
 	}

@@ -75,7 +75,7 @@ var (
 // of gRPC do.
 const announcing = "/announcing/"
 
-// answerCall answers with as many bytes as the method of the call says.
+// answerCall answers with as many bytes as the method of the call names.
 func answerCall(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	h := w.Header()

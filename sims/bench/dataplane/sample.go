@@ -98,7 +98,7 @@ func usage(pid int) (cpu time.Duration, memory float64, _ error) {
 	return time.Duration(n[0]+n[1]) * clockTick, float64(n[2]) * float64(os.Getpagesize()) / (1 << 20), nil
 }
 
-// loader sends requests for a while. A failed request is an error.
+// loader sends requests for a period. A failed request is an error.
 type loader interface {
 	unit() string // what it counts as requests
 	run(ctx context.Context, d time.Duration) (report, error)

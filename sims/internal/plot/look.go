@@ -20,7 +20,7 @@ var palette = []color.RGBA{
 }
 
 // marks are filled because outlines are hard to see on a dark background. Neighbours in this
-// list are easy to tell apart.
+// list are easy to distinguish.
 var marks = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.BoxGlyph{}, turned(triangle, 0.25), star(4, 0.35, 0), turned(triangle, 0.75), star(2, 1, 0), turned(triangle, 0),
 	star(5, 0.4, 0.25), star(2, 0.4, 0.25), star(3, 0.3, 0.25), turned(triangle, 0.5), star(4, 0.35, 0.125),

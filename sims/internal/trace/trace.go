@@ -33,7 +33,7 @@ type Trace struct {
 	Skipped int
 }
 
-// Config says what to read.
+// Config specifies what to read.
 type Config struct {
 	// Service takes only the lines of this service from a request log; empty takes all. CSV
 	// has no services.

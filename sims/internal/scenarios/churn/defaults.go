@@ -20,7 +20,7 @@ type usual struct {
 	worstPair                                 int     // workers that two relays share, at most
 }
 
-// ratio is a sum of opened connections beside the sum of the least possible.
+// ratio is a sum of opened connections compared with the sum of the least possible.
 type ratio struct{ opened, least float64 }
 
 func (o *ratio) add(opened, least int) {

@@ -1,4 +1,4 @@
-// Package failover simulates the loss of many members at once: a datacenter, a region, a
+// Package failover simulates the loss of many members together: a datacenter, a region, a
 // rack.
 //
 // The scenario has three parts. Plans of package affinity for a fleet that loses whole places

@@ -16,7 +16,7 @@
 //	   pictures: means, and a whole curve for each scenario ◄────────┤
 //	   judge: the promises, for the judged policy ◄──────────────────┘
 //
-//	unequal relays: traffic × plan × load ──► queueing.Run ──► p99 beside equal traffic
+//	unequal relays: traffic × plan × load ──► queueing.Run ──► p99 next to equal traffic
 //
 //	latency.go  settings, promises and pictures
 //	grid.go     lists and runs the cells, and checks their results

@@ -189,7 +189,7 @@ func TestEachSettingOfOursChangesTheRun(t *testing.T) {
 	}
 }
 
-// A plan that knows the traffic of relays loads its fullest worker as it says, and less than one
+// A plan that knows the traffic of relays loads its fullest worker as it states, and less than one
 // that does not know.
 func TestDemandThatIsKnownIsEvened(t *testing.T) {
 	fullest := map[string]float64{}

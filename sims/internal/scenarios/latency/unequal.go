@@ -131,7 +131,7 @@ func (d demand) allot(off float64, random *rand.Rand) (allotment, error) {
 	return a, err
 }
 
-// unequal measures relays with unequal traffic beside relays with equal traffic.
+// unequal measures relays with unequal traffic compared with relays with equal traffic.
 func unequal(r *scenario.Run, measured queueing.Measured) error {
 	type run struct {
 		p99, alone, errors, bound, fullest float64
