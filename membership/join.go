@@ -56,7 +56,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // forever.
 //
 // A snapshot without a relay shortens the pause of a worker and begins no attempt: the new pause is
-// random as well, so workers that lose their last relay together do not all try at once.
+// random as well, so workers that lose their last relay together do not all try at the same time.
 func (n *Node) keepJoined(ctx context.Context) {
 	n.join(ctx)
 	again := time.After(againAfter + rand.N(againAfter))

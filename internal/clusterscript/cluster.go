@@ -48,7 +48,7 @@ type Process[S any] struct {
 	end              context.CancelFunc
 }
 
-// Home reports whether the process is a member that the others shall see.
+// Home reports whether the process is a member that the others should see.
 func (p *Process[S]) Home() bool {
 	return p.World() == HomeCluster+"/"+HomeEnvironment && !p.Liar
 }
