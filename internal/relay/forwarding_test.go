@@ -266,6 +266,34 @@ func TestACallThatFailsAtAnotherRelayGetsAStatusOfGRPC(t *testing.T) {
 	}
 }
 
+func TestAServiceThatAnswers421IsAskedOnceThroughAGate(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+	var asked atomic.Int64
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusMisdirectedRequest)
+	}))
+	t.Cleanup(strict.Close)
+	f.worker("w1", service("echo", strict))
+	r.settled(t, "echo", 1)
+	gate.settled(t, "echo", 1)
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
+	for _, first := range []*runningRelay{r, gate} {
+		asked.Store(0)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+first.IngressAddr()+"/", strings.NewReader("an order"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(wire.ServiceHeader, "echo")
+		if resp, body := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest || asked.Load() != 1 {
+			t.Errorf("%s: %s %q, and the service was asked %d times", first.id, resp.Status, body, asked.Load())
+		}
+	}
+}
+
 // refusePeers closes the listener for other relays. The returned function opens it again at
 // the same address.
 func (r *runningRelay) refusePeers(t *testing.T) (accept func()) {

@@ -39,8 +39,12 @@ func (t *request) decideWay() bool {
 	return t.checkKind() && (t.handler.rates == nil || t.withinRates())
 }
 
-// misdirect answers a forwarding relay that it must ask another relay.
-func misdirect(w http.ResponseWriter) { w.WriteHeader(http.StatusMisdirectedRequest) }
+// misdirect answers a forwarding relay that it must ask another relay. The field distinguishes the
+// answer from a 421 of a service, which has acted on the request.
+func misdirect(w http.ResponseWriter) {
+	w.Header()[wire.FailedHeader] = []string{string(codeMisdirected)}
+	w.WriteHeader(http.StatusMisdirectedRequest)
+}
 
 // mayCross reports whether relays of other zones may carry the request.
 func (t *request) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.Hop }

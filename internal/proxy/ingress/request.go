@@ -233,7 +233,7 @@ func (t *request) abandon(now time.Duration) {
 // headArrived runs when the answer begins. This time counts as the latency, because the
 // length of a stream does not depend on the endpoint's speed.
 func (t *request) headArrived(r upstream.Result) bool {
-	if t.hop && r.Status == http.StatusMisdirectedRequest {
+	if t.hop && r.Failed == string(codeMisdirected) {
 		return false // the relay did nothing; ask another
 	}
 	t.at.answered = time.Since(t.handler.cfg.Epoch)
