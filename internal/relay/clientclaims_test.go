@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/keyfile"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay/clienttls/clienttlstest"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -251,4 +254,59 @@ func TestAClientIsCalledByItsSPIFFEIDAndTheMatrixHoldsForIt(t *testing.T) {
 			t.Errorf("%s, where claims do not count: %v\n%s", name, err, got)
 		}
 	}
+}
+
+func TestAClientWhoseCertificateIsDeniedLosesItsOpenConnections(t *testing.T) {
+	t.Parallel()
+	f, servers, dir := newFleet(t), clienttlstest.New(t), t.TempDir()
+	members, denied := issuer{clienttlstest.New(t), ""}, filepath.Join(dir, "denied")
+	if err := os.WriteFile(denied, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authorities := members.WriteTo(filepath.Join(dir, "fleet.crt"))
+	f.secure = func(c *membership.Config) {
+		cert, key := members.Files(filepath.Join(dir, c.ID), members.names(c.Role, c.ID))
+		var err error
+		if c.Identity, err = identity.NewSource(identity.Files{Certificate: cert, Key: key, Authorities: authorities, Denied: denied}, identity.SourceConfig{Interval: 20 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := withTLS(t, servers)
+	r := f.relay(func(s *Settings) { with(s); s.IngressClientCA = authorities })
+	mirror(t, f)
+	r.settled(t, "echo", 1)
+	open := func(node string) *tls.Conn {
+		pair := members.Pair(members.names(identity.RoleClient, node))
+		conn, err := tls.Dial("tcp", r.IngressAddrs()[1], &tls.Config{RootCAs: servers.Pool(), ServerName: "a.test", Certificates: []tls.Certificate{pair}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	answered := func(conn *tls.Conn) bool {
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.test\r\nRingway-Service: echo\r\n\r\n") // the answer shows a failure
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return false
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err == nil && resp.StatusCode == http.StatusOK
+	}
+	stolen, other := open("stolen"), open("cart")
+	r.await(t, "an answer", func() bool { return answered(stolen) && answered(other) })
+	if err := os.WriteFile(denied, []byte("node stolen\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = stolen.SetReadDeadline(time.Now().Add(procs.Patience))
+	if _, err := stolen.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection of a denied client stays open: %v", err)
+	}
+	if !answered(other) {
+		t.Error("the connection of another client ended")
+	}
+	r.await(t, "the count and the reason", func() bool {
+		return r.metric(t, "ringway_relay_ingress_connections_expired_total") == "1" &&
+			strings.Contains(r.log.String(), "open connections of clients closed: their certificates no longer count")
+	})
 }

@@ -84,7 +84,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 		return errors.New("there are certificates or authorities for the ingress, and no address of it uses them: give it an address with " + tlsScheme + " that has none of its own")
 	}
 	if len(sites) > 0 {
-		if r.certificates, err = clienttls.New(clienttls.Config{Sites: sites, Admit: admitClients(cfg), Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
+		if r.certificates, err = clienttls.New(clienttls.Config{Sites: sites, Admit: admitClients(cfg), AdmitChanged: admitChanges(cfg), Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 			return err
 		}
 	}
@@ -136,6 +136,15 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 		}
 		return policy.Check(claims)
 	}
+}
+
+// admitChanges returns when the judge of client certificates changes: with the deny list and the
+// authorities of the fleet.
+func admitChanges(cfg *Config) func() <-chan struct{} {
+	if source := cfg.Membership.Identity; source != nil {
+		return source.Changed
+	}
+	return nil
 }
 
 // welcome prepares a connection of a client before its first request.

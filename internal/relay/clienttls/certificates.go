@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,9 @@ type Config struct {
 	// Admit returns why a client is refused whose certificate, which is the first of these, one of
 	// the authorities has issued. Default: none is.
 	Admit func(presented []*x509.Certificate) error
+	// AdmitChanged returns a channel that is closed when Admit may refuse others than before: then
+	// Run closes the connections of clients that it refuses now. Default: never.
+	AdmitChanged func() <-chan struct{}
 	// Interval is the time between two reads of the files in Run. Default 5 s: the files are
 	// small, and their content decides.
 	Interval time.Duration
@@ -57,6 +61,10 @@ type Certificates struct {
 	mu      sync.Mutex // one reader of the files at a time; guards the fields below
 	pairs   []*pairFiles
 	clients []*authorities
+
+	opened   sync.Mutex           // guards admitted
+	admitted map[*ending]struct{} // the open connections of clients with a certificate
+	judged   atomic.Uint64        // how many times they were judged again
 }
 
 // authorities are the authorities of clients in a file and what was last read of them.
@@ -86,7 +94,10 @@ func New(cfg Config) (*Certificates, error) {
 	if cfg.Admit == nil {
 		cfg.Admit = func([]*x509.Certificate) error { return nil }
 	}
-	c := &Certificates{cfg: cfg}
+	if cfg.AdmitChanged == nil {
+		cfg.AdmitChanged = func() <-chan struct{} { return nil }
+	}
+	c := &Certificates{cfg: cfg, admitted: map[*ending]struct{}{}}
 	var errs []error
 	for _, site := range cfg.Sites {
 		if len(site.Pairs) == 0 {
@@ -144,11 +155,12 @@ func (c *Certificates) authorities(path string) *authorities {
 	return nil
 }
 
-// Run reads the files every Interval until ctx ends, and warns before a certificate ends. It
-// returns nil. It blocks: the caller owns the goroutine.
+// Run reads the files every Interval until ctx ends, warns before a certificate ends, and closes
+// connections that Admit refuses now. It returns nil. It blocks: the caller owns the goroutine.
 func (c *Certificates) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.cfg.Interval)
 	defer tick.Stop()
+	changed := c.cfg.AdmitChanged()
 	for {
 		_ = c.Reload() // it logs and counts each broken state once
 		c.warnOfEnds()
@@ -156,7 +168,28 @@ func (c *Certificates) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-changed:
+			changed = c.cfg.AdmitChanged()
+			c.judgeOpen()
 		}
+	}
+}
+
+// judgeOpen closes the open connections of clients that are not admitted any more.
+func (c *Certificates) judgeOpen() {
+	c.judged.Add(1)
+	c.opened.Lock()
+	open := slices.Collect(maps.Keys(c.admitted))
+	c.opened.Unlock()
+	closed, cause := 0, error(nil)
+	for _, e := range open {
+		if err := c.cfg.Admit(e.presented); err != nil {
+			closed, cause = closed+1, err
+			e.end()
+		}
+	}
+	if closed > 0 {
+		c.cfg.Logger.Warn("open connections of clients closed: their certificates no longer count", "connections", closed, "err", cause)
 	}
 }
 

@@ -1,12 +1,17 @@
 package clienttls_test
 
 import (
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,5 +233,45 @@ func TestEveryFailedHandshakeHasAReason(t *testing.T) {
 				t.Errorf("%v: the reason is %v", err, clienttls.Reason(err))
 			}
 		})
+	}
+}
+
+// A client may be admitted just before that changes, and register just after all were judged.
+func TestAClientThatIsRefusedDuringItsHandshakeIsNotServed(t *testing.T) {
+	ca, clients, dir := clienttlstest.New(t), clienttlstest.New(t), t.TempDir()
+	cert, key := ca.Files(filepath.Join(dir, "a"), clienttlstest.Certificate{DNS: []string{"a.test"}})
+	cfg := onSite(clienttls.Site{Pairs: []clienttls.Pair{{Certificate: cert, Key: key}}, ClientCA: clients.WriteTo(filepath.Join(dir, "clients.crt"))})
+	changed, judged := make(chan struct{}), make(chan struct{})
+	var asked, refused atomic.Int64
+	cfg.AdmitChanged = func() <-chan struct{} {
+		if refused.Load() == 0 {
+			return changed
+		}
+		close(judged) // Run has seen the change, and judges next
+		return nil
+	}
+	cfg.Admit = func([]*x509.Certificate) error {
+		if asked.Add(1) == 1 { // after this answer the deny list changes
+			refused.Store(1)
+			close(changed)
+			<-judged
+			return nil
+		}
+		return errors.New("denied")
+	}
+	r := newRig(t, cfg)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	pair := clients.Pair(clienttlstest.Certificate{Common: "cart"})
+	client, _, server, _ := r.connect(&tls.Config{RootCAs: ca.Pool(), ServerName: "a.test", Certificates: []tls.Certificate{pair}})
+	if server == nil {
+		return // refused at the end of its handshake
+	}
+	_ = client.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it keeps its connection: %v", err)
 	}
 }

@@ -92,8 +92,8 @@ const clearTextAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/j
 // Handshake begins TLS as the server on a connection, as the Site with this index describes.
 // If it fails, the caller closes the connection.
 func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
-	config := c.current.Load().sites[site]
-	below := &ending{Conn: socket.Direct(nc), ended: c.metrics.ended.Inc}
+	config, judged := c.current.Load().sites[site], c.judged.Load()
+	below := &ending{Conn: socket.Direct(nc), of: c}
 	secured := tls.Server(below, config)
 	// The context ends no handshake: the caller closes the connection instead.
 	if err := secured.HandshakeContext(context.Background()); err != nil {
@@ -105,44 +105,62 @@ func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
 	state := secured.ConnectionState()
 	c.metrics.handshakes.WithLabelValues(tls.VersionName(state.Version)).Inc()
 	if len(state.VerifiedChains) > 0 {
+		below.presented = state.PeerCertificates
 		below.at(validUntil(state.VerifiedChains))
+		if c.judged.Load() != judged { // meanwhile, and perhaps without this one
+			if err := c.cfg.Admit(below.presented); err != nil {
+				_ = below.Close()
+				return nil, fmt.Errorf("no TLS handshake: %w", err)
+			}
+		}
 	}
 	return secured, nil
 }
 
-// ending is a connection below TLS that ends when the certificate of the client does. It is
-// not above TLS because closing it sends no alert, which an unresponsive client could delay.
+// ending is a connection below TLS that ends when the certificate of the client does, or is not
+// admitted any more. It is not above TLS because closing it sends no alert, which an unresponsive
+// client could delay.
 type ending struct {
 	net.Conn
-	ended func() // counts
+	of        *Certificates
+	presented []*x509.Certificate // by the client, once it is admitted
 
 	mu     sync.Mutex
 	timer  *time.Timer
 	closed bool
 }
 
-// at ends the connection at that time.
+// at ends the connection at that time, and lets it be judged until then.
 func (e *ending) at(end time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
-	e.timer = time.AfterFunc(time.Until(end), func() {
-		e.ended()
-		_ = e.Close() // it may already be closed
-	})
+	e.timer = time.AfterFunc(time.Until(end), e.end)
+	e.of.opened.Lock()
+	e.of.admitted[e] = struct{}{}
+	e.of.opened.Unlock()
+}
+
+// end closes the connection because of the certificate.
+func (e *ending) end() {
+	e.of.metrics.ended.Inc()
+	_ = e.Close() // it may already be closed
 }
 
 // NetConn returns the connection below.
 func (e *ending) NetConn() net.Conn { return e.Conn }
 
-// Close also stops the timer.
+// Close also stops the timer, and the connection is not judged any more.
 func (e *ending) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	if e.timer != nil {
 		e.timer.Stop()
+		e.of.opened.Lock()
+		delete(e.of.admitted, e)
+		e.of.opened.Unlock()
 	}
 	e.mu.Unlock()
 	return e.Conn.Close()

@@ -30,7 +30,7 @@ func newMetrics(cfg Config, current *atomic.Pointer[material]) *metrics {
 		handshakes: f.CounterVec("ringway_relay_ingress_handshakes_total", "TLS handshakes with clients that succeeded, by version of TLS.", "version"),
 		reloads:    f.CounterVec("ringway_relay_ingress_certificate_reloads_total", "Changes of the certificates of the ingress and of the authorities of its clients, by result: replaced, or failed, when the old ones stayed in use. One broken state counts once.", "result"),
 		refused:    f.Gauge("ringway_relay_ingress_certificates_refused", "Files of the ingress on disk that cannot be used, so that the old ones stay in use: pairs of certificate and key, and authorities of clients."),
-		ended:      f.Counter("ringway_relay_ingress_connections_expired_total", "Connections of clients that were closed because the client's certificate ended."),
+		ended:      f.Counter("ringway_relay_ingress_connections_expired_total", "Connections of clients that were closed because the client's certificate ended, or is refused since."),
 	}
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		m.handshakes.WithLabelValues(tls.VersionName(version))
