@@ -140,16 +140,24 @@ func TestADrainIsAPOST(t *testing.T) {
 	}
 }
 
-func TestATunnelKeepsItsConnectionHeader(t *testing.T) {
+// A client that offers an upgrade which no answer takes, as curl --http2 and Java do, must leave as well.
+func TestOnlyATunnelKeepsItsConnectionHeader(t *testing.T) {
 	f := front{closing: func() bool { return true }}
 	f.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for upgrade, want := range map[string]string{"": "close", "websocket": ""} {
+	for _, c := range []struct{ upgrade, connection, want string }{
+		{"", "", "close"},
+		{"websocket", "Upgrade", ""},
+		{"websocket", "", "close"},
+		{"h2c", "Upgrade, HTTP2-Settings", "close"},
+	} {
 		req, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
-		if upgrade != "" {
-			req.Header.Set("Upgrade", upgrade)
+		for name, value := range map[string]string{"Upgrade": c.upgrade, "Connection": c.connection} {
+			if value != "" {
+				req.Header.Set(name, value)
+			}
 		}
-		if f.ServeHTTP(w, req); w.Header().Get("Connection") != want {
-			t.Errorf("upgrade %q: Connection %q, want %q", upgrade, w.Header().Get("Connection"), want)
+		if f.ServeHTTP(w, req); w.Header().Get("Connection") != c.want {
+			t.Errorf("upgrade %q with %q: Connection %q, want %q", c.upgrade, c.connection, w.Header().Get("Connection"), c.want)
 		}
 	}
 }

@@ -129,7 +129,7 @@ type front struct {
 func (f *front) serve(handler http.Handler) { f.handler.Store(&handler) }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if f.closing != nil && f.closing() && r.Header["Upgrade"] == nil { // the answer of a tunnel needs its own Connection field
+	if f.closing != nil && f.closing() && !upstream.Upgrades(r) { // the answer of a tunnel needs its own Connection field
 		w.Header().Set("Connection", "close") // over HTTP/2 the server sends GOAWAY instead
 	}
 	(*f.handler.Load()).ServeHTTP(w, r)

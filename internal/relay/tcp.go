@@ -211,6 +211,10 @@ func (s *Settings) checkSessions() (problems []settings.Problem) {
 			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
 				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})
 		}
+		if l.Service == "" && s.Requests.Domain == "" && len(s.Requests.Routes) == 0 {
+			problems = append(problems, settings.Problem{Setting: "tls-passthrough", Related: []string{"domain", "routes"}, Value: l.Addr,
+				Reason: "no server name names a service", Allowed: "such an address with a --domain, or with routes that have hosts"})
+		}
 	}
 	return problems
 }

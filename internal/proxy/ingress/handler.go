@@ -291,7 +291,7 @@ func answersSoon(r *http.Request) bool {
 	if r.ContentLength < 0 && r.ProtoMajor == 1 {
 		return false
 	}
-	return r.ContentLength <= smallBody && r.Header["Upgrade"] == nil
+	return r.ContentLength <= smallBody && !upstream.Upgrades(r)
 }
 
 // exposes reports whether the answer to a request shows where it went.

@@ -137,6 +137,12 @@ func (e *ending) forCircuit() selection.Outcome {
 	return selection.Success
 }
 
+// sparedAtRelay reports whether an answer that another relay gave itself is no failure for the circuit,
+// as it is none where this relay gives it.
+func sparedAtRelay(failed string) bool {
+	return failed != "" && failed != wire.FailedCancelled && circuitOutcomeOfCode(wire.Code(failed)) == selection.Cancelled
+}
+
 // circuitOutcomeOfCode returns the outcome of an answer of this relay for the circuit.
 func circuitOutcomeOfCode(c wire.Code) selection.Outcome {
 	if c == wire.CodeUpstreamFailed || c == wire.CodeTimeout {

@@ -377,6 +377,13 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// ReadLate is Read for package upstream: a body that does not move holds no buffer.
+func (b *meteredBody) ReadLate(take func() []byte, drop func()) ([]byte, error) {
+	p, err := upstream.ReadLate(b.ReadCloser, take, drop)
+	b.read += int64(len(p))
+	return p, err
+}
+
 // isRequestID reports whether a field is the ID of a request, or would be taken for it by
 // a service behind CGI.
 func isRequestID(name string) bool {

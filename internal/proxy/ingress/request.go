@@ -160,7 +160,7 @@ func (t *request) end(result *upstream.Result, fault *upstream.Fault) {
 func (t *request) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 	target := t.at.target
 	carrier := target.Pool
-	if target.Upgrades != nil && t.r.Header["Upgrade"] != nil {
+	if target.Upgrades != nil && upstream.Upgrades(t.r) {
 		carrier = target.Upgrades
 	}
 	if t.hop || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
@@ -264,7 +264,7 @@ func (t *request) succeeded(r *upstream.Result) {
 		t.workerEnded()
 	}
 	t.observer.attemptEnded(&t.at, r, t.at.answered)
-	t.observer.end(ending{outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, spared: r.Shed})
+	t.observer.end(ending{outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, spared: r.Shed || t.hop && sparedAtRelay(r.Failed)})
 	if t.relayed != "" {
 		t.answerRelayed()
 	}

@@ -70,7 +70,7 @@ func (b *clientBody) next(in *lateBuffer) ([]byte, error) {
 	if err := b.begin(); err != nil {
 		return nil, err
 	}
-	p, err := readLate(b.body, in.take, in.drop)
+	p, err := ReadLate(b.body, in.take, in.drop)
 	n, err := b.took(len(p), err)
 	return p[:n], err
 }

@@ -112,7 +112,7 @@ func (b *Replay) ReadLate(take func() []byte, drop func()) ([]byte, error) {
 		return p[:n], err
 	}
 	b.begun = true
-	p, err := readLate(b.body, take, drop)
+	p, err := ReadLate(b.body, take, drop)
 	b.keep(p, err)
 	return p, err
 }

@@ -58,8 +58,9 @@ type lateReader interface {
 	ReadLate(take func() []byte, drop func()) ([]byte, error)
 }
 
-// readLate reads from a body as a lateReader does, if it is one.
-func readLate(body io.Reader, take func() []byte, drop func()) ([]byte, error) {
+// ReadLate reads from a body into a buffer that it takes when bytes may have arrived, if the body knows
+// that, and otherwise now.
+func ReadLate(body io.Reader, take func() []byte, drop func()) ([]byte, error) {
 	if late, ok := body.(lateReader); ok {
 		return late.ReadLate(take, drop)
 	}
