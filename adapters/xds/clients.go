@@ -237,6 +237,9 @@ func (f *clients) name(s *openStream, node *core.Node) error {
 		if i < 0 {
 			return f.refuse(refusedUnlisted, codes.PermissionDenied, "node id %q is not in the fixed list of clients", id.ID)
 		}
+		if listed := f.cfg.Clients[i]; listed.Place != id.Place {
+			f.lines.Log(slog.LevelWarn, "client is elsewhere than in the fixed list, which counts: correct the list or its locality", "client", id.ID, "zone", id.Datacenter, "region", id.Region, "listed_zone", listed.Datacenter, "listed_region", listed.Region)
+		}
 		id = f.cfg.Clients[i]
 	}
 	switch {

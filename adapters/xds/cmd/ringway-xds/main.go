@@ -68,14 +68,12 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	template := set.String("identity-template", "", "where SPIFFE IDs of members have their names, such as spiffe://shop.test/{environment}/{cluster}/{role}/{node}")
 	keys := set.String("gossip-keys", "", "file of gossip keys")
 	seeds := set.String("join", "", "addresses of members, separated by commas")
-	clients := set.String("clients", "", "fixed list of node ids, separated by commas; default: those with a stream")
+	clients := set.String("clients", "", "fixed list of node ids with their places, as ID[@ZONE[/REGION]], separated by commas; default: those with a stream, where their localities are")
 	if err := set.Parse(os.Args[1:]); err != nil {
 		return err
 	}
 	member.Seeds = list(*seeds)
-	for _, id := range list(*clients) {
-		cfg.Clients = append(cfg.Clients, affinity.Relay{ID: id})
-	}
+	cfg.Clients = fixed(*clients)
 	var err error
 	if files.Certificate != "" {
 		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry, Template: *template}); err != nil {
@@ -147,4 +145,14 @@ func list(text string) (out []string) {
 		}
 	}
 	return out
+}
+
+// fixed returns the clients of a list, each with its place: ID[@ZONE[/REGION]].
+func fixed(clients string) (all []affinity.Relay) {
+	for _, one := range list(clients) {
+		id, place, _ := strings.Cut(one, "@")
+		zone, region, _ := strings.Cut(place, "/")
+		all = append(all, affinity.Relay{ID: id, Place: affinity.Place{Datacenter: zone, Region: region}})
+	}
+	return all
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -308,4 +309,14 @@ func TestAnAdminAPIThatOtherHostsReachNeedsATokenOrInsecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = socket.Close()
+}
+
+// Without places every client would plan with the workers of all zones.
+func TestAFixedListHasThePlacesOfItsClients(t *testing.T) {
+	want := []affinity.Relay{
+		{ID: "e1"}, {ID: "e2", Place: affinity.Place{Datacenter: "a"}}, {ID: "e3", Place: affinity.Place{Datacenter: "b", Region: "eu"}},
+	}
+	if got := fixed("e1,e2@a,e3@b/eu"); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
