@@ -146,6 +146,19 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 	if filepath.Base(words[0]) != "renew.sh" || len(words) != 5 {
 		t.Fatalf("it runs %q", words)
 	}
+	page, err := os.ReadFile("../docs/how-to/systemd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing else makes what the unit reads.
+	for _, made := range []string{"mv ca " + words[1], "> " + words[2], "CLUSTER=shop ENVIRONMENT=prod > " + service.one(t, "Service.EnvironmentFile")} {
+		if !strings.Contains(string(page), made) {
+			t.Errorf("no command of the page has %q", made)
+		}
+	}
+	if words[3] != "${CLUSTER}" || words[4] != "${ENVIRONMENT}" {
+		t.Errorf("it runs %q", words)
+	}
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
@@ -165,7 +178,7 @@ func TestTheTimerRenewsEveryMemberAndOneThatIsAwayHoldsUpNone(t *testing.T) {
 		write(file+".key", "old\n", 0o600)
 	}
 	members := write("members", "# a comment\nrelay r1 h1\nworker w0 away\n\nworker w1 h2 billing,api-* # both\ngate g1 h3 # of the east\n", 0o600)
-	cmd := exec.CommandContext(t.Context(), "systemd/renew.sh", "ca", members, words[3], words[4])
+	cmd := exec.CommandContext(t.Context(), "systemd/renew.sh", "ca", members, "shop", "prod")
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "LOG="+filepath.Join(dir, "log"), "HOSTS="+dir)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "w0: not renewed") || strings.Contains(string(out), "w1: not") {
