@@ -71,6 +71,17 @@ type statedRate struct {
 	rate  int
 }
 
+// mistaken returns by how much the others would be wrong about a rate that is not stated: they take
+// the mean of what is stated for it, so a relay that carries little among busy ones must state that
+// first. Without any statement the rate itself is what they do not know.
+func (s *served) mistaken(rate float64) float64 {
+	mean := 0.0
+	for _, o := range s.others {
+		mean += float64(o.rate) / float64(len(s.others))
+	}
+	return math.Abs(mean - rate)
+}
+
 // carried is the traffic of one service.
 type carried struct {
 	sent      uint64
@@ -106,8 +117,12 @@ func (d *demand) update(now time.Time, services []served) (statement []advertise
 	}
 	d.services = next
 	if len(out) > advertise.MaxTraffic {
+		mistaken := make(map[string]float64, len(services))
+		for _, s := range services {
+			mistaken[s.service] = s.mistaken(float64(rateOf(next[s.service].step)))
+		}
 		slices.SortFunc(out, func(a, b advertise.Traffic) int {
-			return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Service, b.Service))
+			return cmp.Or(cmp.Compare(mistaken[b.Service], mistaken[a.Service]), cmp.Compare(a.Service, b.Service))
 		})
 		out = out[:advertise.MaxTraffic]
 	}

@@ -303,6 +303,24 @@ func TestAStatementIsBoundedSortedAndRests(t *testing.T) {
 	})
 }
 
+// A relay that carries little of a service, of which another one carries much, must state that: the
+// others would take the mean of the statements for its rate, which is that of the busy relay.
+func TestTheStatementsThatOthersWouldBeMostWrongAboutAreKept(t *testing.T) {
+	d, now := &demand{memory: testMemory}, time.Unix(0, 0)
+	var out []advertise.Traffic
+	for i := range 120 {
+		now = now.Add(testTick)
+		services := []served{{service: "skewed", sent: uint64(i * 2), index: 1, others: []statedRate{{0, 1000}}}}
+		for n := range 100 {
+			services = append(services, served{service: fmt.Sprintf("s%03d", n), sent: uint64(i * 200), index: 1, others: []statedRate{{0, 50}}})
+		}
+		out, _ = d.update(now, services)
+	}
+	if len(out) != 64 || !slices.ContainsFunc(out, func(s advertise.Traffic) bool { return s.Service == "skewed" && s.Rate < 10 }) {
+		t.Errorf("%d are stated, and the one that differs most is not among them: %v", len(out), out)
+	}
+}
+
 func TestTheBusiest64ServicesAreStated(t *testing.T) {
 	d, now := &demand{memory: testMemory}, time.Unix(0, 0)
 	var out []advertise.Traffic
