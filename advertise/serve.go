@@ -156,12 +156,13 @@ func (a *loadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.inFlight.Add(-1)
 	service := r.Header.Get(wire.ServiceHeader)
 	if s := a.slots(service); s != nil {
-		n := s.inFlight.Add(1)
-		defer s.inFlight.Add(-1)
-		if limit := s.limit.Load(); limit > 0 && n > limit {
-			wire.RefuseFull(w, r, wire.Failure{Service: service}, n-1)
+		n, limit := s.inFlight.Add(1), s.limit.Load()
+		if limit > 0 && n > limit {
+			s.inFlight.Add(-1)
+			wire.RefuseFull(w, r, wire.Failure{Service: service}, limit)
 			return
 		}
+		defer s.inFlight.Add(-1)
 	}
 	reporting := &loadWriter{ResponseWriter: w, inFlight: &a.inFlight}
 	a.next.ServeHTTP(reporting, r)
