@@ -328,23 +328,12 @@ func TestTheLastLifeOfAProcessIsNoDuplicate(t *testing.T) {
 func TestASplitClusterGrowsTogetherAgain(t *testing.T) {
 	// Two nodes that know each other only by a seed that was down when they
 	// started: memberlist would never try again.
-	port := freePort(t)
+	port := procs.FreeAddr(t)
 	a := start(t, func(c *Config) { c.ID, c.Seeds, c.RejoinInterval = "a", []string{port}, 100*time.Millisecond })
 	start(t, func(c *Config) { c.ID, c.Seeds = "b", []string{a.Addr()} })
 	a.await(t, "b", sees("a", "b"))
 	start(t, func(c *Config) { c.ID, c.BindAddr = "late", port })
 	a.await(t, "the seed that came late", sees("a", "b", "late"))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	pc, ln, err := bind(sockets{}, "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pc.Close()
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // The longest names and a key leave the least room in a packet.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
@@ -158,7 +159,7 @@ func TestAMemberWithoutACertificateLearnsWhatIsMissingAndIsCountedApart(t *testi
 
 // A line of a log is one line: memberlist's errors are lists over several.
 func TestAJoinThatFailsIsLoggedOnOneLine(t *testing.T) {
-	n := start(t, func(c *Config) { c.ID, c.Seeds = "n", []string{freePort(t), freePort(t)} })
+	n := start(t, func(c *Config) { c.ID, c.Seeds = "n", []string{procs.FreeAddr(t), procs.FreeAddr(t)} })
 	got := n.refusedFor(t)
 	if strings.ContainsAny(got, "\n\t") || strings.Contains(got, "occurred") || strings.Contains(got, "Failed to join") || !strings.Contains(got, "connection refused") {
 		t.Errorf("%q", got)

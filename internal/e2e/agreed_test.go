@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -170,6 +171,7 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 	load.more(t, 100)
 
 	m, author := 3, f.relay("r1")
+	var times []time.Duration // of each step, until all relays have it
 	for _, step := range []struct {
 		text string
 		m, k int
@@ -194,14 +196,26 @@ func TestOneReloadedRelayChangesThePlanOfAFleetUnderLoad(t *testing.T) {
 				return now.Version == version && now.Author == "r1" && string(plan.Strategy) == step.want && len(plan.Relays) == step.k
 			})
 		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("version %d: all relays have it after %v, want 3 s at most", version, took)
-		}
+		times = append(times, time.Since(began))
 		load.more(t, 200)
 		time.Sleep(3 * time.Second) // the drain delay ends: now what is not planned is closed
 		// Many connections of other tests make a look slow.
 		procs.AwaitFor(t, time.Minute, "the workers were looked at 20 times", func() bool { return watch.seen() >= 20 })
+		// Otherwise the next change would count connections that this step has yet to open.
+		procs.Await(t, fmt.Sprintf("every worker has %d connections", step.m), func() bool {
+			for _, n := range f.connectedTo(t) {
+				if n < step.m {
+					return false
+				}
+			}
+			return true
+		})
 		m = step.m
+	}
+	// A stall of the machine delays one step, a defect delays all.
+	t.Logf("all relays have the versions after %v", times)
+	if slices.Sort(times); times[len(times)/2-1] > 3*time.Second {
+		t.Errorf("all relays have the versions after %v, want 3 s at most in half of the steps", times)
 	}
 
 	// Its author restarts with an old file, and the fleet keeps what it uses.

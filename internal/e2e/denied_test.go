@@ -59,13 +59,13 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 		if n := f.metric(t, r, `ringway_identity_denied_entries`); n != 1 {
 			t.Errorf("%s: %v entries", r.ID, n)
 		}
-		if !r.Logged("open connections closed: the certificate of the other end no longer counts", "") {
-			t.Errorf("%s does not say so", r.ID)
-		}
+		procs.Await(t, r.ID+" logs that it closed connections", func() bool {
+			return r.Logged("open connections closed: the certificate of the other end no longer counts", "")
+		})
 	}
-	if !stolen.Logged("our own certificate is on the deny list: the others refuse it", "serial "+serial.Text(16)) {
-		t.Error("the worker does not learn why")
-	}
+	procs.Await(t, "the worker learns why", func() bool {
+		return stolen.Logged("our own certificate is on the deny list: the others refuse it", "serial "+serial.Text(16))
+	})
 
 	// It is refused when it comes again.
 	stolen.Signal(t, syscall.SIGTERM)
@@ -76,9 +76,9 @@ func TestADeniedCertificateLeavesTheFleetWithinSeconds(t *testing.T) {
 		procs.Await(t, r.ID+" refuses its streams", func() bool {
 			return f.metric(t, r, `ringway_membership_refusals_total{direction="inbound",reason="denied"}`) > 0
 		})
-		if !r.Logged("member refused", "certificate refused: denied: serial "+serial.Text(16)+" is on the deny list") {
-			t.Errorf("%s does not give the reason", r.ID)
-		}
+		procs.Await(t, r.ID+" logs the reason", func() bool {
+			return r.Logged("member refused", "certificate refused: denied: serial "+serial.Text(16)+" is on the deny list")
+		})
 	}
 	procs.Await(t, "it learns that it is refused", func() bool {
 		status, code := f.ready(stolen.Admin)

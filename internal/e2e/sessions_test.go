@@ -12,12 +12,16 @@ import (
 	"github.com/ringway/ringway/internal/procs"
 )
 
+// sessionDrainTimeout is long, because a drain ends its sessions evenly over this time. The checks of
+// these tests must end before the first of two sessions does.
+const sessionDrainTimeout = "21s"
+
 func TestWebSocketsOutliveTheDrainOfRequestsAndAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
-		RelayArgs: append(servedBy("r2", 2, "echo"), "--drain-timeout", "1s", "--session-drain-timeout", "6s"),
+		RelayArgs: append(servedBy("r2", 2, "echo"), "--drain-timeout", "1s", "--session-drain-timeout", sessionDrainTimeout),
 		Services:  func(int) []string { return []string{"echo"} }})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	conns := map[*relay]*websocket.Conn{}
 	for _, r := range f.relays {
@@ -76,9 +80,9 @@ func TestWebSocketsThroughAWorkerThatStopsAreClosedCleanly(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 1, Secure: true,
 		RelayArgs:  servedBy("r2", 2, "echo"),
-		WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", "6s"},
+		WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", sessionDrainTimeout},
 		Services:   func(int) []string { return []string{"echo"} }})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	for _, r := range f.relays {
 		f.serves(t, r, "echo")

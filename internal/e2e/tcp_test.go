@@ -20,6 +20,7 @@ const db = "db"
 type session struct {
 	net.Conn
 	in     *bufio.Reader
+	over   *relay
 	worker string
 }
 
@@ -45,7 +46,7 @@ func openSession(t *testing.T, r *relay) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Conn: conn, in: bufio.NewReader(conn)}
+	s := &session{Conn: conn, in: bufio.NewReader(conn), over: r}
 	if s.worker, err = s.ask(); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -86,14 +87,62 @@ func live(t *testing.T, when string, all []*session, except string) (left []*ses
 	return left
 }
 
+// sessionDrain is the drain of the sessions of a process that stops.
+type sessionDrain struct {
+	from   time.Time // not later than its begin
+	window time.Duration
+}
+
+// drainSessions stops a process with these time limits and waits until it drains its sessions.
+func drainSessions(t *testing.T, p *process, requests, sessions time.Duration) sessionDrain {
+	t.Helper()
+	before := time.Now()
+	p.Signal(t, syscall.SIGTERM)
+	procs.Await(t, p.Name()+" drains its requests", func() bool {
+		now := time.Now()
+		if p.Logged("draining requests", "") {
+			return true
+		}
+		before = now
+		return false
+	})
+	procs.Await(t, p.Name()+" drains its sessions", func() bool { return p.Logged("draining sessions", "") })
+	return sessionDrain{from: before.Add(requests), window: sessions - requests}
+}
+
+// live checks which of the sessions still answer. The drain ends those that are carried by its process
+// evenly over its window: no more than are due have ended. It ends no other session.
+func (d sessionDrain) live(t *testing.T, when string, all []*session, carried func(*session) bool) {
+	t.Helper()
+	n, ended := 0, 0
+	for _, s := range all {
+		got, err := s.ask()
+		if carried(s) {
+			n++
+			if err != nil {
+				ended++
+				continue
+			}
+		}
+		if err != nil || got != s.worker {
+			t.Errorf("%s: a session with %s: %q, %v", when, s.worker, got, err)
+		}
+	}
+	if due := int(float64(n) * float64(time.Since(d.from)) / float64(d.window)); ended > due {
+		t.Errorf("%s: %d of its %d sessions have ended, %d were due", when, ended, n, due)
+	}
+}
+
 func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 	t.Parallel()
+	const requests, sessions = time.Second, 4 * time.Second
+	limits := []string{"--drain-timeout", requests.String(), "--session-drain-timeout", sessions.String()}
 	for name, secure := range map[string]bool{"in clear text": false, "through sidecars": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, fleetConfig{Relays: 2, Workers: 3, Secure: secure, TCP: db,
-				RelayArgs:  append(servedBy("r2", 2, db), "--drain-timeout", "1s", "--session-drain-timeout", "4s"),
-				WorkerArgs: []string{"--drain-timeout", "1s", "--session-drain-timeout", "4s"},
+				RelayArgs:  append(servedBy("r2", 2, db), limits...),
+				WorkerArgs: limits,
 				Services:   func(int) []string { return []string{db + ";protocol=tcp;check=tcp;interval=200ms"} }})
 			affine, forwarding := f.roles(t, db, 3)
 			var all []*session
@@ -128,26 +177,28 @@ func TestATCPSessionEndsWithItsWorkerAndWithNothingElse(t *testing.T) {
 				t.Errorf("a session while w2 is drained: %+v, %v", s, err)
 			}
 
-			forwarding[0].Signal(t, syscall.SIGTERM)
-			procs.Await(t, "the relay drains its sessions", func() bool { return forwarding[0].Logged("draining sessions", "") })
-			all = live(t, "while a relay drains", all, "")
+			drain := drainSessions(t, forwarding[0].Process, requests, sessions)
+			drain.live(t, "while a relay drains", all, func(s *session) bool { return s.over == forwarding[0] })
 			if code := forwarding[0].Exit(t); code != 0 {
 				t.Errorf("%s exited with %d", forwarding[0].ID, code)
 			}
 			var left []*session
 			for _, s := range all {
-				if _, err := s.ask(); err == nil {
+				switch _, err := s.ask(); {
+				case s.over == affine && err != nil:
+					t.Errorf("after another relay stopped: a session with %s: %v", s.worker, err)
+				case s.over == affine:
 					left = append(left, s)
+				case err == nil:
+					t.Errorf("a session with %s still answers after its relay stopped", s.worker)
 				}
 			}
-			if len(left) == 0 || len(left) == len(all) {
-				t.Errorf("%d of %d sessions are left after a relay stopped", len(left), len(all))
-			}
 
-			w2.Signal(t, syscall.SIGTERM)
 			if secure {
-				procs.Await(t, "the worker drains its sessions", func() bool { return w2.Logged("draining sessions", "") })
-				live(t, "while w2 stops", left, "")
+				drain := drainSessions(t, w2.Process, requests, sessions)
+				drain.live(t, "while w2 stops", left, func(s *session) bool { return s.worker == w2.ID })
+			} else {
+				w2.Signal(t, syscall.SIGTERM)
 			}
 			if code := w2.Exit(t); code != 0 {
 				t.Errorf("w2 exited with %d", code)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership/identity"
@@ -321,8 +322,8 @@ func TestAGateLosesNoRequestWhenTheOnlyRelayLeftHasRefusedConnections(t *testing
 		t.Run(fmt.Sprint(n, " relays"), func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			for range n {
-				f.relay(func(*Settings) {})
+			for range n { // one of them binds its address twice
+				f.relay(func(s *Settings) { s.PeerAddr = procs.FreeAddr(t) })
 			}
 			gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
 			f.echo("w1")

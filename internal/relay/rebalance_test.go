@@ -182,6 +182,16 @@ func allGoOn(t *testing.T, r *runningRelay, clients []*chatClient) {
 	}
 }
 
+// overfull returns a worker with more sessions than most, if there is one.
+func overfull(of map[string]int, most float64) string {
+	for id, n := range of {
+		if float64(n) > most {
+			return id
+		}
+	}
+	return ""
+}
+
 // planned asks what a rebalance would do.
 func (r *runningRelay) planned(t *testing.T, query string) (a api.Rebalance) {
 	t.Helper()
@@ -311,29 +321,46 @@ func TestARebalanceAfterARollingRestartGivesEveryWorkerItsShare(t *testing.T) {
 		movedBefore += c.moved.Load()
 	}
 
-	planned, done := r.rebalance(t, "rate=50")
-	r.await(t, "all clients after the rebalance", everyoneIsBack)
-	allGoOn(t, r, clients)
-	after := sessions(r.planned(t, ""))
-	t.Logf("%v at the beginning, %v after the restarts, %v after the rebalance", began, sessions(before), after)
-	for _, id := range names {
-		if n := after[id]; float64(n) > 1.1*total/3 {
-			t.Errorf("%s has %d sessions: %v before, %v after", id, n, sessions(before), after)
-		}
-	}
 	asked := 0
-	for i, w := range done.Workers {
-		asked += w.Asked
-		if of := planned.Workers[i]; of.Worker != w.Worker || w.Asked > of.Surplus+1 {
-			t.Errorf("%d were asked to go at %+v", w.Asked, of)
+	rebalanced := func() map[string]int {
+		planned, done := r.rebalance(t, "rate=50")
+		r.await(t, "all clients after the rebalance", everyoneIsBack)
+		allGoOn(t, r, clients)
+		sum := 0
+		for i, w := range done.Workers {
+			sum += w.Asked
+			if of := planned.Workers[i]; of.Worker != w.Worker || w.Asked > of.Surplus+1 {
+				t.Errorf("%d were asked to go at %+v", w.Asked, of)
+			}
 		}
+		if sum != done.Asked {
+			t.Errorf("%d were asked to go in all, %d at the workers", done.Asked, sum)
+		}
+		asked += sum
+		return sessions(r.planned(t, ""))
+	}
+	const most = 1.1 * total / 3
+	after := rebalanced()
+	if asked == 0 {
+		t.Error("none was asked to go")
+	}
+	// A client that a busy machine keeps away for a second may come back; the next rebalance asks another.
+	for range 3 {
+		if overfull(after, most) == "" {
+			break
+		}
+		after = rebalanced()
+	}
+	t.Logf("%v at the beginning, %v after the restarts, %v after the rebalance", began, sessions(before), after)
+	if id := overfull(after, most); id != "" {
+		t.Errorf("%s has too many sessions: %v before, %v after", id, sessions(before), after)
 	}
 	moved := -movedBefore
 	for _, c := range clients {
 		moved += c.moved.Load()
 	}
-	if asked == 0 || asked != done.Asked || int64(asked) != moved {
-		t.Errorf("%d, %d were asked to go, %d moved", asked, done.Asked, moved)
+	if int64(asked) != moved {
+		t.Errorf("%d were asked to go, %d moved", asked, moved)
 	}
 	if n := logtest.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total")["chat"]; int(n) != asked {
 		t.Errorf("%v of %d are counted: %v", n, asked, logtest.Series(t, r.cfg.Registry, "ringway_relay_sessions_rebalanced_total"))
@@ -637,30 +664,42 @@ func TestRelaysThatRebalanceOneAfterTheOtherGiveEveryWorkerItsShare(t *testing.T
 	for _, id := range []string{"w2", "w3"} {
 		f.worker(id, service("chat", newChatService(t).Server))
 	}
-	sum := map[string]int{}
 	for _, r := range relays {
 		r.settled(t, "chat", 3)
-		planned, done := r.rebalance(t, "rate=100")
-		for i, w := range done.Workers {
-			if of := planned.Workers[i]; of.Worker != w.Worker || w.Asked > of.Surplus+1 {
-				t.Errorf("%s: %d were asked to go at %+v", r.id, w.Asked, of)
+	}
+	rebalanced := func() map[string]int {
+		for _, r := range relays {
+			planned, done := r.rebalance(t, "rate=100")
+			for i, w := range done.Workers {
+				if of := planned.Workers[i]; of.Worker != w.Worker || w.Asked > of.Surplus+1 {
+					t.Errorf("%s: %d were asked to go at %+v", r.id, w.Asked, of)
+				}
 			}
 		}
-	}
-	for _, r := range relays {
-		var now map[string]int
-		r.await(t, "all clients after the rebalance", func() bool {
-			now = sessions(r.planned(t, ""))
-			return now["w1"]+now["w2"]+now["w3"] == each
-		})
-		allGoOn(t, r, clients[r])
-		for id, n := range now {
-			sum[id] += n
+		sum := map[string]int{}
+		for _, r := range relays {
+			var now map[string]int
+			r.await(t, "all clients after the rebalance", func() bool {
+				now = sessions(r.planned(t, ""))
+				return now["w1"]+now["w2"]+now["w3"] == each
+			})
+			allGoOn(t, r, clients[r])
+			for id, n := range now {
+				sum[id] += n
+			}
 		}
+		return sum
 	}
-	for id, n := range sum {
-		if mean := float64(each*len(relays)) / 3; float64(n) > 1.1*mean {
-			t.Errorf("%s has %d sessions, the mean is %v: %v", id, n, mean, sum)
+	mean := float64(each*len(relays)) / 3
+	sum := rebalanced()
+	// A client that a busy machine keeps away for a second may come back; the next rebalance asks another.
+	for range 3 {
+		if overfull(sum, 1.1*mean) == "" {
+			break
 		}
+		sum = rebalanced()
+	}
+	if id := overfull(sum, 1.1*mean); id != "" {
+		t.Errorf("%s has too many sessions, the mean is %v: %v", id, mean, sum)
 	}
 }

@@ -22,7 +22,11 @@ func TestAStopCutsNoRequest(t *testing.T) {
 	f.relay(func(*Settings) {})
 	f.echo("w1")
 	var answered atomic.Int64
-	for round := range 4 {
+	for round, repeats := 0, 4; round < 4; round++ {
+		// On a busy machine a client may send later than the relay waits for it, and the round shows
+		// nothing.
+		var late atomic.Bool
+		mayRepeat := repeats > 0
 		r := f.relay(func(*Settings) {})
 		r.settled(t, "echo", 1)
 		var clients sync.WaitGroup
@@ -31,9 +35,14 @@ func TestAStopCutsNoRequest(t *testing.T) {
 			clients.Go(func() {
 				client := &http.Client{Transport: &http.Transport{DisableKeepAlives: n%2 == 0}}
 				defer client.CloseIdleConnections()
+				last := time.Now()
 				for i := 0; ; i++ {
 					err := post(t, client, r)
 					if errors.Is(err, syscall.ECONNREFUSED) {
+						return
+					}
+					if kept := n%2 == 1 && i > 0; kept && hasEnded(err) && time.Since(last) >= lastRequests && mayRepeat {
+						late.Store(true)
 						return
 					}
 					if err != nil {
@@ -41,6 +50,7 @@ func TestAStopCutsNoRequest(t *testing.T) {
 						return
 					}
 					answered.Add(1)
+					last = time.Now()
 					time.Sleep(time.Duration(40+7*n) * time.Millisecond) // together some 200 a second
 				}
 			})
@@ -53,8 +63,18 @@ func TestAStopCutsNoRequest(t *testing.T) {
 		if strings.Contains(r.log.String(), "still in flight") {
 			t.Errorf("round %d: %s", round, r.log)
 		}
+		if late.Load() {
+			repeats--
+			round--
+		}
 	}
 	t.Logf("%d requests", answered.Load())
+}
+
+// hasEnded reports whether a request failed because the relay had closed its connection.
+func hasEnded(err error) bool {
+	return err != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		strings.Contains(err.Error(), "server closed idle connection"))
 }
 
 // post sends one request and reads the answer.

@@ -234,8 +234,14 @@ func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	self := join(t, "r1", identity.RoleRelay, nil)
 	audited := watch(t, self, func(c *routing.Config) { c.AuditInterval = 10 * time.Millisecond })
 	never := watch(t, self, func(c *routing.Config) { c.AuditInterval = time.Hour })
-	service := httptest.NewServer(http.NotFoundHandler())
-	address := service.Listener.Addr().String()
+	address := procs.FreeAddr(t) // which is bound twice
+	service := httptest.NewUnstartedServer(http.NotFoundHandler())
+	_ = service.Listener.Close()
+	var err error
+	if service.Listener, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	service.Start()
 	offer(t, join(t, "w1", identity.RoleWorker, self), advertise.Service{Name: "echo", Address: address})
 	for _, r := range []*rig{audited, never} {
 		procs.Await(t, "it is connected", r.connected("echo", 1, 1))

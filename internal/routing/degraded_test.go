@@ -85,6 +85,17 @@ func cutOff(t *testing.T, workers ...net.Listener) (*Router, []*advertise.Endpoi
 	return r, endpoints
 }
 
+// listen returns a listener at an address that no other program takes after its close.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", procs.FreeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // check plays a round of checks, and returns how often the routes were to be computed, and which of
 // the endpoints are unreachable.
 func (r *Router) check(t *testing.T, endpoints []*advertise.Endpoint) (changed int, unreachable []string) {
@@ -107,7 +118,10 @@ func (r *Router) check(t *testing.T, endpoints []*advertise.Endpoint) (changed i
 func TestWhileCutOffAFailedWorkerThatAcceptsNoConnectionGetsNoRequests(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	hangs := func() *httptest.Server {
-		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-release }))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-release }))
+		_ = s.Listener.Close()
+		s.Listener = listen(t)
+		s.Start()
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -154,7 +168,7 @@ func TestWhileCutOffAFailedWorkerThatAcceptsNoConnectionGetsNoRequests(t *testin
 func TestWhileCutOffEveryKeptWorkerHasItsTurn(t *testing.T) {
 	var workers []net.Listener
 	for range 2*checksAtOnce + 3 {
-		workers = append(workers, procs.Listen(t))
+		workers = append(workers, listen(t))
 	}
 	r, endpoints := cutOff(t, workers...)
 	last := endpoints[len(endpoints)-1]
@@ -173,7 +187,7 @@ func TestWhileCutOffEveryKeptWorkerHasItsTurn(t *testing.T) {
 }
 
 func TestWhileCutOffWhatWasOutOfReachBeforeStaysSoUntilACheckConnects(t *testing.T) {
-	w1 := procs.Listen(t)
+	w1 := listen(t)
 	r, endpoints := cutOff(t, w1, procs.Listen(t))
 	out := *endpoints[0].Worker
 	out.Unreachable = true

@@ -58,7 +58,8 @@ func TestAStoppingAgentDrainsBeforeItLeaves(t *testing.T) {
 	node, catalogue := observer(t, nil)
 	f := fleetOf(node.Addr())
 	err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
-		s.Services, s.DrainDelay = []string{"echo=127.0.0.1:9000;weight=20"}, worker.DefaultSettings().DrainDelay
+		// The observer sees only the newest state: a busy machine must not make it miss the drain.
+		s.Services, s.DrainDelay = []string{"echo=127.0.0.1:9000;weight=20"}, 10*time.Second
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -47,10 +47,11 @@ func startInstance(t *testing.T) *instance {
 	return i
 }
 
-// service is one with a check that a busy machine does not fail by chance.
+// service is one with a check that a busy machine does not fail by chance: each probe has a
+// second, which is the interval and so the most.
 func (i *instance) service(t *testing.T, name, options string) Service {
 	t.Helper()
-	s, err := ParseService(name + "=" + i.addr + ";check=http:/;interval=300ms;fall=2;rise=1" + options)
+	s, err := ParseService(name + "=" + i.addr + ";check=http:/;interval=1s;fall=2;rise=1" + options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestAChangedCheckDecidesWhenItHasAVerdict(t *testing.T) {
 	r.await(t, "s")
 	old := o.services["s"].probe
 	_, heard, _ := r.last()
-	mustReplace(t, o, i.service(t, "s", ";timeout=200ms"))
+	mustReplace(t, o, i.service(t, "s", ";expect=200"))
 	if o.services["s"].probe == old {
 		t.Fatal("the old check goes on")
 	}

@@ -23,6 +23,7 @@ type zone struct {
 	relays   []*relay
 	down     bool
 	asked    int // for services
+	ttl      int // of its records, in seconds
 }
 
 func newZone(t testing.TB) *zone {
@@ -31,7 +32,7 @@ func newZone(t testing.TB) *zone {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z := &zone{}
+	z := &zone{ttl: 1}
 	up, ended := make(chan struct{}), make(chan struct{})
 	server := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(up) }, Handler: dns.HandlerFunc(z.answer)}
 	go func() { defer close(ended); _ = server.ActivateAndServe() }()
@@ -64,11 +65,11 @@ func (z *zone) answer(w dns.ResponseWriter, question *dns.Msg) {
 	case q.Qtype == dns.TypeSRV:
 		for _, r := range z.relays {
 			_, port, _ := net.SplitHostPort(r.addr)
-			rr, _ := dns.NewRR(fmt.Sprintf("%s 1 IN SRV 0 0 %s relay.test.", q.Name, port))
+			rr, _ := dns.NewRR(fmt.Sprintf("%s %d IN SRV 0 0 %s relay.test.", q.Name, z.ttl, port))
 			reply.Answer = append(reply.Answer, rr)
 		}
 	case q.Qtype == dns.TypeA:
-		rr, _ := dns.NewRR(q.Name + " 1 IN A 127.0.0.1")
+		rr, _ := dns.NewRR(fmt.Sprintf("%s %d IN A 127.0.0.1", q.Name, z.ttl))
 		reply.Answer = append(reply.Answer, rr)
 	}
 	_ = w.WriteMsg(reply)
@@ -116,6 +117,7 @@ func TestSeedsAreLookedUpAfterTheIntervalAndTheJitter(t *testing.T) {
 		often            bool
 	}{{20 * time.Millisecond, time.Millisecond, true}, {time.Hour, time.Millisecond, false}, {20 * time.Millisecond, 1000 * time.Hour, false}} {
 		z := newZone(t)
+		z.ttl = 3600 // the end of a short one would be another reason for a lookup
 		z.list(newRelay(t, nil))
 		cl, _ := running(t, Config{Seeds: []string{"srv+_relay._tcp.relays.test"}, Resolver: z.resolver, RefreshInterval: c.interval, RefreshJitter: c.jitter})
 		settled(t, cl, 1)

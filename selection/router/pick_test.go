@@ -276,15 +276,15 @@ func TestTheTimeoutsAreThoseOfTheProgram(t *testing.T) {
 	}
 	c.workers("echo", named("echo-0"), named("echo-1"))
 	for _, each := range []struct {
-		name    string
-		attempt time.Duration
-		want    error
+		name             string
+		request, attempt time.Duration
+		want             error
 	}{
-		{"short", 100 * time.Millisecond, nil},
-		{"long", time.Hour, context.DeadlineExceeded},
+		{"short", 30 * time.Second, 2 * time.Second, nil},
+		{"long", 3 * time.Second, time.Hour, context.DeadlineExceeded},
 	} {
 		r := c.router("relay-"+each.name, func(_ *membership.Config, cfg *router.Config) {
-			cfg.RequestTimeout, cfg.AttemptTimeout = 3*time.Second, each.attempt
+			cfg.RequestTimeout, cfg.AttemptTimeout = each.request, each.attempt
 		})
 		c.knows(r, "echo", "echo-0", "echo-1")
 		first.Store(nil)

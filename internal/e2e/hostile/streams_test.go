@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,11 +38,10 @@ func largeOffer() string {
 // that never send anything, and one in the middle of an exchange. It runs alone, because other attacks
 // at the same time take the processors of a slow machine, and that is not what delays this drain.
 func TestSilentStreamsDelayNoDrain(t *testing.T) {
-	const silent, drains = 100, 3
+	const silent, drains = 100, 5
 	f := startFleet(t, fleetConfig{Relays: 2, Workers: 2, Offer: largeOffer()})
 	c, w := startTurncoat(t, f), f.Workers[0]
-	calm := f.drain(w, true)
-	f.drain(w, false)
+	calm := median(f.drains(w, drains))
 
 	hints := func() float64 {
 		return f.metrics(f.Relays[0].Admin, "ringway_advertise_records_received_total", func(series string) bool { return strings.Contains(series, `"hint"`) })
@@ -50,13 +50,10 @@ func TestSilentStreamsDelayNoDrain(t *testing.T) {
 		t.Fatal("the record of the worker is small enough for gossip: this test would prove nothing")
 	}
 	defer c.holdStreams(t, f.ids(), silent)()
-	for range drains {
-		took := f.drain(w, true)
-		t.Logf("a drain reached the relays after %v, without the attack after %v", took.Round(time.Millisecond), calm.Round(time.Millisecond))
-		if took > maxDrain {
-			t.Fatalf("a drain may take %v", maxDrain)
-		}
-		f.drain(w, false)
+	times := f.drains(w, drains)
+	t.Logf("drains reached the relays after %v, without the attack half of them after %v", times, calm)
+	if most := max(maxDrain, 3*calm); median(times) > most {
+		t.Fatalf("half of the drains may take %v, they took %v", most, times)
 	}
 	for _, r := range f.Relays {
 		cut := f.metrics(r.Admin, "ringway_advertise_exchange_cut_offs_total", func(series string) bool { return strings.Contains(series, `"silent"`) })
@@ -65,6 +62,21 @@ func TestSilentStreamsDelayNoDrain(t *testing.T) {
 		}
 	}
 	f.serves(10)
+}
+
+// drains drains a worker n times, and returns how long each drain took. A stall of the machine delays
+// some of them, an attack delays most.
+func (f *fleet) drains(w *procs.Member, n int) (times []time.Duration) {
+	f.t.Helper()
+	for range n {
+		times = append(times, f.drain(w, true).Round(time.Millisecond))
+		f.drain(w, false)
+	}
+	return times
+}
+
+func median(times []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(times))[len(times)/2]
 }
 
 // drain drains a worker, or ends its drain, and returns how long it took from the announcement

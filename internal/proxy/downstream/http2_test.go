@@ -483,6 +483,7 @@ func TestAHeadOverHTTP2ThatIsTooLargeIsRefused(t *testing.T) {
 }
 
 func TestWhyAConnectionOfHTTP2WasEndedIsReported(t *testing.T) {
+	t.Parallel()
 	reasons := make(chan string, 4)
 	report := func(reason string) func() { return func() { reasons <- reason } }
 	for want, attack := range map[string]func(*wire.Framer){
@@ -496,7 +497,7 @@ func TestWhyAConnectionOfHTTP2WasEndedIsReported(t *testing.T) {
 		},
 	} {
 		addr, _ := start(t, downstream.Config{
-			HeadTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			HeadTimeout: 2 * time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 			Malformed: report("malformed"), Incomplete: report("incomplete"), Abusive: report("abusive"), Stalled: report("stalled"),
 		})
 		nc := dial(t, addr)
@@ -560,7 +561,8 @@ func TestAnAnswerCanEndAConnectionOfHTTP2(t *testing.T) {
 }
 
 func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
-	addr, _ := start(t, downstream.Config{IdleTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	t.Parallel()
+	addr, _ := start(t, downstream.Config{IdleTimeout: 2 * time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	c := streamsTo(t, addr)
 	if _, _, err := exchange(t, c, request("GET", "/")); err != nil {
 		t.Fatal(err)

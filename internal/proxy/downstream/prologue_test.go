@@ -82,9 +82,10 @@ func TestTheRequestsOfAConnectionKnowWhatItsPrologueFound(t *testing.T) {
 }
 
 func TestAPrologueThatWaitsDelaysNoOtherConnectionAndIsBoundedInTime(t *testing.T) {
+	t.Parallel()
 	ended := make(chan error, 1)
 	addr, _ := start(t, downstream.Config{
-		HeadTimeout: 200 * time.Millisecond,
+		HeadTimeout: 2 * time.Second,
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			first, err := firstLine(nc)
 			if err != nil {

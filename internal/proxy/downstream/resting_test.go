@@ -125,6 +125,7 @@ func TestAConnectionThatRestsAnswersPipelinedRequests(t *testing.T) {
 }
 
 func TestAConnectionThatRestsEndsAsOthersDo(t *testing.T) {
+	t.Parallel()
 	ended := func(t *testing.T, c net.Conn) {
 		t.Helper()
 		_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -133,7 +134,7 @@ func TestAConnectionThatRestsEndsAsOthersDo(t *testing.T) {
 		}
 	}
 	t.Run("at the idle timeout", func(t *testing.T) {
-		addr, s := startResting(t, downstream.Config{IdleTimeout: 200 * time.Millisecond})
+		addr, s := startResting(t, downstream.Config{IdleTimeout: 2 * time.Second})
 		ended(t, rested(t, addr, s, 1)[0])
 	})
 	t.Run("at a shutdown", func(t *testing.T) {

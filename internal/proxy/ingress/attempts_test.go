@@ -107,11 +107,12 @@ func hang(_ int64, _ http.ResponseWriter, r *http.Request) {
 func breakOff(int64, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 func TestAnAttemptThatTimedOutIsRetriedOnAnotherWorkerAndTheFirstBlamedOnce(t *testing.T) {
+	t.Parallel()
 	x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
 		if n == 1 {
 			hang(n, w, r)
 		}
-	}, func(c *ingress.Config) { c.AttemptTimeout = 500 * time.Millisecond })
+	}, func(c *ingress.Config) { c.AttemptTimeout = 2 * time.Second })
 	resp, body := x.send("GET", "")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
 		t.Errorf("%s %v %s", resp.Status, resp.Header, body)

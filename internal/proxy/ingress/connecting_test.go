@@ -95,29 +95,33 @@ func TestTheWaitForConnectionsLimitsAServiceOnlyIfTheyNeverOpen(t *testing.T) {
 
 // A lost packet, or a busy host, may cost one connection its time. The only worker is worth another.
 func TestTheOnlyWorkerIsConnectedToOnceMoreIfAConnectionTookTooLong(t *testing.T) {
+	t.Parallel()
 	for late, status := range map[int64]int{1: http.StatusOK, 2: http.StatusBadGateway} {
-		x := try(t, 1, func(int64, http.ResponseWriter, *http.Request) {}, func(*ingress.Config) {})
-		var dials atomic.Int64
-		pool, err := upstream.NewPool(upstream.Config{
-			Address: x.Service.Route().Range[0].Address, DialTimeout: 20 * time.Millisecond,
-			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if dials.Add(1) <= late {
-					<-ctx.Done()
-					return nil, ctx.Err()
-				}
-				return new(net.Dialer).DialContext(ctx, network, address)
-			},
+		t.Run(fmt.Sprint(late, " late"), func(t *testing.T) {
+			t.Parallel()
+			x := try(t, 1, func(int64, http.ResponseWriter, *http.Request) {}, func(*ingress.Config) {})
+			var dials atomic.Int64
+			pool, err := upstream.NewPool(upstream.Config{
+				Address: x.Service.Route().Range[0].Address, DialTimeout: time.Second, // also for a dial that succeeds
+				Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) <= late {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return new(net.Dialer).DialContext(ctx, network, address)
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			route := &routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Address: "slow", Weight: 1, Pool: pool}}}
+			if err := x.SetRoute(route, 0); err != nil {
+				t.Fatal(err)
+			}
+			if resp, body := x.send(http.MethodPost, "hello"); resp.StatusCode != status || dials.Load() != 2 {
+				t.Errorf("%s %s after %d dials", resp.Status, body, dials.Load())
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		route := &routing.Route{Range: []*routing.Target{{ID: "w1.1", Node: "w1", Address: "slow", Weight: 1, Pool: pool}}}
-		if err := x.SetRoute(route, 0); err != nil {
-			t.Fatal(err)
-		}
-		if resp, body := x.send(http.MethodPost, "hello"); resp.StatusCode != status || dials.Load() != 2 {
-			t.Errorf("%d late: %s %s after %d dials", late, resp.Status, body, dials.Load())
-		}
 	}
 }

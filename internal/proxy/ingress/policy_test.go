@@ -30,6 +30,7 @@ func (x *trial) advertises(p advertise.Policy) {
 }
 
 func TestAPolicyReplacesTheTimeLimitsOfTheRelay(t *testing.T) {
+	t.Parallel()
 	x := try(t, 3, hang, func(*ingress.Config) {})
 	x.advertises(advertise.Policy{RequestTimeout: 200 * time.Millisecond})
 	if resp, body := x.send("POST", "x"); resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "within 200ms") {
@@ -41,7 +42,7 @@ func TestAPolicyReplacesTheTimeLimitsOfTheRelay(t *testing.T) {
 			hang(n, w, r)
 		}
 	}, func(*ingress.Config) {})
-	x.advertises(advertise.Policy{AttemptTimeout: 500 * time.Millisecond})
+	x.advertises(advertise.Policy{AttemptTimeout: 2 * time.Second})
 	if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
 		t.Errorf("attempt timeout: %s %s", resp.Status, body)
 	}
@@ -127,7 +128,7 @@ func TestEveryRequestToAServiceThatAllowsItIsRepeated(t *testing.T) {
 		"a body too long to be kept":  {advertise.RetryAlways, "POST", long, nil, nil, 1},
 		"no retry budget":             {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.RetryBudget = 0 }, 1},
 		"fewer attempts":              {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.MaxAttempts = 3 }, 3},
-		"attempts that hang for long": {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.AttemptTimeout = 200 * time.Millisecond }, 5},
+		"attempts that hang for long": {advertise.RetryAlways, "POST", "x", nil, func(c *ingress.Config) { c.AttemptTimeout = time.Second }, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -583,8 +583,9 @@ func TestTheIDOfATrustedSenderIsKeptAndThatOfAClientReplaced(t *testing.T) {
 // The service may have nothing to send yet, so it is not blamed, and the time of a request is no
 // limit. But nothing holds a place without a byte for longer than the progress timeout.
 func TestAStreamThatIsIdleBeforeItsAnswerEndsAndNoServiceIsBlamed(t *testing.T) {
+	t.Parallel()
 	left := make(chan struct{}, 1)
-	x := recording(t, func(c *ingress.Config) { c.Timeout, c.Progress = 50*time.Millisecond, 200*time.Millisecond }, upstream.Config{Protocol: advertise.H2C, Address: h2cService(t, func(_ http.ResponseWriter, r *http.Request) {
+	x := recording(t, func(c *ingress.Config) { c.Timeout, c.Progress = time.Second, 1300*time.Millisecond }, upstream.Config{Protocol: advertise.H2C, Address: h2cService(t, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		left <- struct{}{}
 	})})
@@ -605,7 +606,11 @@ func TestAStreamThatIsIdleBeforeItsAnswerEndsAndNoServiceIsBlamed(t *testing.T) 
 		}
 		_ = resp.Body.Close()
 		_ = send.Close()
-		<-left
+		select {
+		case <-left:
+		case <-time.After(procs.Patience):
+			t.Fatalf("%s: the request has not ended at the service", kind)
+		}
 		got := x.next()
 		for name, value := range want {
 			if got[name] != value {

@@ -89,7 +89,7 @@ func TestAWebSocketOverHTTP2EndsAsOverHTTP1(t *testing.T) {
 			}
 			_ = c.Conn.(*net.TCPConn).CloseWrite()
 		}, ended: func(r upstream.Result) bool { return r.Stopped && r.Broke == upstream.BrokeNone }},
-		"silence": {progress: 40 * time.Millisecond, ended: func(r upstream.Result) bool { return r.Silent == upstream.SilentBoth }},
+		"silence": {progress: time.Second, ended: func(r upstream.Result) bool { return r.Silent == upstream.SilentBoth }},
 		"the drain of the pool": {end: func(_ *rawConn, p *upstream.Pool, _ *upstream.Sessions) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

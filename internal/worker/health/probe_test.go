@@ -32,8 +32,8 @@ func normalized(t *testing.T, c Check) Check {
 	return c
 }
 
-// soon is the timeout of probes that must run into it.
-const soon = 500 * time.Millisecond
+// soon is the timeout of probes that must run into it, later that of those that read a head before.
+const soon, later = 500 * time.Millisecond, 5 * time.Second
 
 func TestAProbeReportsTheQuestionTheAnswerAndTheRemedy(t *testing.T) {
 	long := strings.Repeat("x", 2*maxAnswer)
@@ -52,7 +52,7 @@ func TestAProbeReportsTheQuestionTheAnswerAndTheRemedy(t *testing.T) {
 
 		{"http: a service that hangs", serve(t, hang), Check{Kind: HTTP, Timeout: soon}, resultTimeout, []string{"no answer within 500ms", "raise timeout"}},
 		{"grpc: a service that hangs", serve(t, hang), Check{Kind: GRPC, Timeout: soon}, resultTimeout, []string{"no answer within 500ms"}},
-		{"http: one that hangs in the middle", serve(t, sayAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")), Check{Kind: HTTP, Timeout: soon}, resultTimeout, []string{"no end of the answer within 500ms"}},
+		{"http: one that hangs in the middle", serve(t, sayAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")), Check{Kind: HTTP, Timeout: later}, resultTimeout, []string{"no end of the answer within 5s"}},
 		{"http: one that hangs in its header", serve(t, sayAndHang("HTTP/1.1 200 OK\r\nContent-")), Check{Kind: HTTP, Timeout: soon}, resultTimeout, []string{"no answer within 500ms"}},
 		{"http: a service that resets", serve(t, reset), Check{Kind: HTTP}, resultClosed, []string{"reset the connection"}},
 		{"grpc: a service that resets", serve(t, reset), Check{Kind: GRPC}, resultClosed, []string{"reset the connection"}},
@@ -66,11 +66,11 @@ func TestAProbeReportsTheQuestionTheAnswerAndTheRemedy(t *testing.T) {
 		{"http: hints before the answer", serve(t, say("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")), Check{Kind: HTTP}, resultSuccess, nil},
 		{"http: an endless body is cut", serve(t, sayAndHang("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n"+long)), Check{Kind: HTTP}, resultSuccess, nil},
 		{"http: 500 with its reason", serve(t, say("HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nno \x1b[2Jdb\r\n")), Check{Kind: HTTP}, resultStatus, []string{`answered 500 Internal Server Error "no \x1b[2Jdb`, "see its log"}},
-		{"http: 503 whose body never ends", serve(t, sayAndHang("HTTP/1.1 503 No\r\nContent-Length: 10\r\n\r\nhalf")), Check{Kind: HTTP, Timeout: soon}, resultStatus, []string{`503 Service Unavailable "half"`}},
+		{"http: 503 whose body never ends", serve(t, sayAndHang("HTTP/1.1 503 No\r\nContent-Length: 10\r\n\r\nhalf")), Check{Kind: HTTP, Timeout: later}, resultStatus, []string{`503 Service Unavailable "half"`}},
 		{"http: 404", serve(t, say("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")), Check{Kind: HTTP, Path: "/healthz"}, resultStatus, []string{"/healthz: answered 404 Not Found: correct the path"}},
 		{"http: 401", serve(t, say("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n")), Check{Kind: HTTP}, resultStatus, []string{"without credentials"}},
 		{"http: 400", serve(t, say("HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")), Check{Kind: HTTP}, resultStatus, []string{"TLS", "set host"}},
-		{"http: 101", serve(t, sayAndHang("HTTP/1.1 101 Switching Protocols\r\n\r\n")), Check{Kind: HTTP, Timeout: soon}, resultStatus, []string{"answered 101"}},
+		{"http: 101", serve(t, sayAndHang("HTTP/1.1 101 Switching Protocols\r\n\r\n")), Check{Kind: HTTP, Timeout: later}, resultStatus, []string{"answered 101"}},
 		{"http: another protocol", serve(t, say("220 \x07mail.example ESMTP\r\n")), Check{Kind: HTTP}, resultGarbage, []string{"not HTTP/1.1", "kind of check"}},
 		{"http: a header that is none", serve(t, say("HTTP/1.1 200 OK\r\n \x1b[2J\r\n\r\n")), Check{Kind: HTTP}, resultGarbage, []string{`\x1b[2J`}},
 		{"http: an endless header", serve(t, say("HTTP/1.1 200 OK\r\nX: "+long)), Check{Kind: HTTP}, resultGarbage, []string{"longer than 64 KiB"}},

@@ -63,7 +63,7 @@ func TestTheClientsDeadlineReachesTheServiceAndEndsTheExchange(t *testing.T) {
 	if h := within(t, seen, "the request"); h.Get("Ringway-Timeout") != "50000" || h.Get("Grpc-Timeout") != "50000000u" {
 		t.Errorf("the service saw %v", h)
 	}
-	resp, body := answer(t, client, s.request(t, "GET", "echo", nil, "Ringway-Timeout: 50", "X-Do: hang"))
+	resp, body := answer(t, client, s.request(t, "GET", "echo", nil, "Ringway-Timeout: 2000", "X-Do: hang"))
 	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get(wire.FailedHeader) != wire.FailedSent || !strings.Contains(body, "deadline") {
 		t.Errorf("%s %v %s", resp.Status, resp.Header, body)
 	}
