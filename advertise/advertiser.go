@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,9 +170,10 @@ type Advertiser struct {
 	started   atomic.Bool
 	changed   chan struct{} // capacity 1: there may be something to publish
 
-	setting sync.Mutex // held while services and slots change together; guards server
+	setting sync.Mutex // held while services and slots change together; guards server and offered
 	server  Server     // of Serve
-	slots   sync.Map   // from names of services to *slots, for Serve
+	offered []Service
+	slots   sync.Map // from names of services to *slots, for Serve
 
 	refused    *prometheus.CounterVec // connections, by Serve
 	unregister func()                 // the metrics
@@ -252,6 +254,7 @@ func (a *Advertiser) offer(services []Service) error {
 	if err := a.catalogue.Offer(services); err != nil {
 		return err
 	}
+	a.offered = slices.Clone(services)
 	limits := map[string]int64{}
 	for _, s := range services {
 		if s.Secured {

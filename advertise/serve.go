@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
@@ -42,7 +43,7 @@ func (a *Advertiser) Serve(ctx context.Context, socket net.Listener, server Serv
 	if err == nil {
 		a.setting.Lock()
 		a.server = server
-		err = a.checkSecured(a.cfg.Services)
+		err = a.checkSecured(a.offered)
 		a.setting.Unlock()
 	}
 	if err != nil {
@@ -159,6 +160,8 @@ func (a *loadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n, limit := s.inFlight.Add(1), s.limit.Load()
 		if limit > 0 && n > limit {
 			s.inFlight.Add(-1)
+			control := http.NewResponseController(w) // the answer waits for no upload
+			_ = errors.Join(control.EnableFullDuplex(), control.SetReadDeadline(time.Now().Add(time.Second)))
 			wire.RefuseFull(w, r, wire.Failure{Service: service}, limit)
 			return
 		}

@@ -168,6 +168,7 @@ func TestAServerReportsItsOtherRequestsToRelaysOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_, _ = io.Copy(io.Discard, direct.Body) // its end comes after the handler has returned
 		_ = direct.Body.Close()
 		if got := direct.Header.Get("Ringway-Load"); got != want {
 			t.Errorf("%s: load %q, want %q", path, got, want)
@@ -178,7 +179,7 @@ func TestAServerReportsItsOtherRequestsToRelaysOnly(t *testing.T) {
 	}
 }
 
-func TestAServerThatFailsIsEvicted(t *testing.T) {
+func TestA503OfAServerIsAFailureOfItsEndpoint(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
 	s := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {

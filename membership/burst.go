@@ -126,6 +126,17 @@ func (b *burst) forgetReplaced(members census, before time.Time) {
 	}
 }
 
+// left records that a member left in order: it is no part of the whole that a loss is a share of.
+func (b *burst) left(counts bool) {
+	if b.on || b.failed == nil {
+		return
+	}
+	b.before.total--
+	if counts {
+		b.before.counted--
+	}
+}
+
 // returned records that a member is seen again or was superseded.
 func (b *burst) returned(id string) { delete(b.failed, id) }
 

@@ -59,6 +59,21 @@ func TestMembersThatCrashOneAfterTheOtherAndAreReplacedAreNoBurst(t *testing.T) 
 	}
 }
 
+func TestMembersThatLeaveInOrderAreNoPartOfTheWhole(t *testing.T) {
+	var b burst
+	now := time.Unix(0, 0)
+	b.failure("first", census{20, 20}, true, now)
+	for range 10 {
+		b.left(true)
+	}
+	for i := range 4 {
+		b.failure(strconv.Itoa(i), census{9 - i, 9 - i}, true, now)
+	}
+	if !b.on {
+		t.Error("five of the ten that are left failed together")
+	}
+}
+
 func TestTheViewIsTrustedAgain(t *testing.T) {
 	window := suspicionWindow(10)
 	for name, tc := range map[string]struct {

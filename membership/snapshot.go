@@ -84,10 +84,11 @@ func (s *Snapshot) Get(id string) (Member, bool) {
 func (s *Snapshot) Degraded() bool { return s.degraded }
 
 // Departures returns the members that departed in the last hour and have not returned, at most
-// 1024, sorted by ID. The slice belongs to the snapshot.
+// 1024, sorted by ID. A degraded snapshot has all members that failed, however long ago. The slice
+// belongs to the snapshot.
 func (s *Snapshot) Departures() []Departure { return s.departed }
 
-// Departed returns how a member departed, in O(log n), if that was in the last hour.
+// Departed returns how a member departed, in O(log n), if Departures has it.
 func (s *Snapshot) Departed(id string) (Departure, bool) {
 	if s == nil {
 		return Departure{}, false

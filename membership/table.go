@@ -166,6 +166,7 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 	delete(t.alive, m.ID)
 	t.observers -= t.observer(m)
 	if m.Leaving {
+		t.burst.left(m.Role != identity.RoleObserver)
 		t.forgetFailed(m.ID)
 		t.departures.add(Departure{m, Left, now})
 		return append([]change{{"left", m}}, t.promote(now)...)

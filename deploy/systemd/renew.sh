@@ -10,7 +10,7 @@
 set -euo pipefail
 umask 077
 
-if (( $# != 4 )); then
+if (( $# != 4 )) || [[ -z $3 || -z $4 ]]; then
 	echo "usage: $0 CA_DIRECTORY MEMBERS CLUSTER ENVIRONMENT" >&2
 	exit 2
 fi

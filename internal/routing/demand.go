@@ -71,15 +71,16 @@ type statedRate struct {
 	rate  int
 }
 
-// mistaken returns by how much the others would be wrong about a rate that is not stated: they take
-// the mean of what is stated for it, so a relay that carries little among busy ones must state that
-// first. Without any statement the rate itself is what they do not know.
+// mistaken returns by how much, at most, the others would be wrong about a rate that is not stated:
+// they take the mean of what is stated for it, so a relay that carries little among busy ones must
+// state that first. A relay at the mean or above it keeps what it states, whatever the others do,
+// so that the choice comes to rest.
 func (s *served) mistaken(rate float64) float64 {
 	mean := 0.0
 	for _, o := range s.others {
 		mean += float64(o.rate) / float64(len(s.others))
 	}
-	return math.Abs(mean - rate)
+	return max(mean, rate)
 }
 
 // carried is the traffic of one service.

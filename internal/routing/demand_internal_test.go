@@ -321,6 +321,39 @@ func TestTheStatementsThatOthersWouldBeMostWrongAboutAreKept(t *testing.T) {
 	}
 }
 
+// Each relay sees what the other states, and both have more to state than a record holds.
+func TestTwoRelaysWithTooManyServicesComeToRest(t *testing.T) {
+	for _, rates := range [][2]int{{304, 108}, {150, 100}, {1000, 2}} {
+		relays, stated := [2]*demand{{memory: testMemory}, {memory: testMemory}}, [2]map[string]int{}
+		now, changedAt := time.Unix(0, 0), 0
+		const ticks = 900 // 60 memories
+		for i := range ticks {
+			now = now.Add(testTick)
+			for r, d := range relays {
+				var services []served
+				for n := range 128 {
+					s := served{service: fmt.Sprintf("s%03d", n), sent: uint64(float64(i*rates[r]) * testTick.Seconds()), index: r}
+					if rate := stated[1-r][s.service]; rate > 0 {
+						s.others = []statedRate{{1 - r, rate}}
+					}
+					services = append(services, s)
+				}
+				out, changed := d.update(now, services)
+				if changed {
+					changedAt = i
+				}
+				stated[r] = map[string]int{}
+				for _, s := range out {
+					stated[r][s.Service] = int(s.Rate)
+				}
+			}
+		}
+		if changedAt > ticks/2 {
+			t.Errorf("relays with %v requests a second of each service change their statements until tick %d of %d", rates, changedAt, ticks)
+		}
+	}
+}
+
 func TestTheBusiest64ServicesAreStated(t *testing.T) {
 	d, now := &demand{memory: testMemory}, time.Unix(0, 0)
 	var out []advertise.Traffic

@@ -18,8 +18,8 @@
 //     sessions included.
 //   - Without a pair that fits the name in the handshake the first pair is used.
 //   - TLS 1.2 and 1.3, with the algorithms that crypto/tls considers safe.
-//   - Config.Admit judges a certificate of a client after its chain and its name, once for each
-//     connection.
+//   - Config.Admit judges a certificate of a client after its chain and its name, in the handshake
+//     and each time that Config.AdmitChanged reports a change: a connection that it refuses then ends.
 //   - Sessions are resumed only without client certificates, so that a change of the
 //     authorities holds from the next handshake on.
 //   - Open connections survive every renewal. A change of the authorities holds for new
@@ -27,5 +27,5 @@
 //   - Handshake blocks as long as the client lets it: the caller closes the connection to end
 //     a handshake.
 //   - Run blocks and starts no goroutine. Certificates.mu is held while files are read;
-//     handshakes take no lock of this package.
+//     a handshake takes no lock of this package, but for the list of connections with a certificate.
 package clienttls
