@@ -109,8 +109,8 @@ func (b *burst) failure(id string, members census, answered bool, now time.Time)
 	}
 }
 
-// forgetReplaced forgets failures before a time, of as many members as were replaced since: so many
-// more members are there than the loss has left.
+// forgetReplaced forgets the oldest failures before a time, one for each member that was replaced.
+// Replaced are those by which members and failures together exceed the members of before.
 func (b *burst) forgetReplaced(members census, before time.Time) {
 	for replaced := members.counted + len(b.failed) - b.before.counted; replaced > 0; replaced-- {
 		oldest := ""
