@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/ingress"
+	"github.com/ringway/ringway/internal/wire"
 )
 
 // answer is the http.ResponseWriter of one request. It makes the response of the head, and then the
@@ -50,7 +51,7 @@ func (a *answer) begin(handler *ingress.Handler, in *http.Request) error {
 	switch {
 	case !a.open:
 		a.close()
-		ended := context.Cause(a.request.Context())
+		ended := a.cause()
 		if a.local.Refused == "" {
 			return cmp.Or(ended, errAborted)
 		}
@@ -65,6 +66,17 @@ func (a *answer) begin(handler *ingress.Handler, in *http.Request) error {
 		_, _ = a.read(nil) // without a body the request ends here
 	}
 	return nil
+}
+
+// cause returns why the context of the program has ended, nil if it has not. A request may end at the
+// deadline of the context before the timer of the context has fired, or a millisecond earlier (the
+// unit in which endpoints are told the deadline), so the end of the context is awaited.
+func (a *answer) cause() error {
+	ctx := a.request.Context()
+	if at, set := ctx.Deadline(); set && a.local.Refused == wire.CodeTimeout && time.Until(at) < 10*time.Millisecond {
+		<-ctx.Done()
+	}
+	return context.Cause(ctx)
 }
 
 var errAborted = errors.New("router: the request ended without a response")

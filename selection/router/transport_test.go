@@ -246,9 +246,10 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 					t.Error(err)
 				}
 				late := errors.New("too late")
-				caused, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, late)
-				defer cancel()
-				req, _ = http.NewRequestWithContext(caused, "GET", "http://echo/hang", nil)
+				caused, supersede = context.WithCancelCause(t.Context())
+				ctx = timerLate{caused, time.Now().Add(50 * time.Millisecond)}
+				time.AfterFunc(300*time.Millisecond, func() { supersede(late) })
+				req, _ = http.NewRequestWithContext(ctx, "GET", "http://echo/hang", nil)
 				if _, err := r.RoundTrip(req); !errors.Is(err, late) {
 					t.Error(err)
 				}
@@ -256,6 +257,14 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 		})
 	}
 }
+
+// timerLate is the context of a program whose timer fires after its deadline.
+type timerLate struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c timerLate) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func TestAResponseThatIsClosedEarlyEndsTheRequest(t *testing.T) {
 	t.Parallel()

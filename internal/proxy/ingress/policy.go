@@ -79,9 +79,14 @@ func (t *request) takeDeadline() bool {
 	t.timeout = t.policy.RequestTimeout
 	left, given, err := wire.TimeLeft(t.r.Header)
 	if t.local != nil {
-		// Until now, because a deadline may have no monotonic clock; the time since the request began is short.
-		if at, set := t.r.Context().Deadline(); set && (!given || time.Until(at) < left) {
-			left, given = max(0, time.Until(at)), true
+		// A deadline may have no monotonic clock, so it is measured from now.
+		if at, set := t.r.Context().Deadline(); set {
+			if until := max(0, time.Until(at)); !given || until < left {
+				left, given = until, true
+				if until > 0 {
+					left += time.Since(t.handler.cfg.Epoch) - t.began
+				}
+			}
 		}
 	}
 	switch {
