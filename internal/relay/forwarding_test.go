@@ -31,7 +31,7 @@ func gateOf(t *testing.T, f *fleet, n, backups int) *runningRelay {
 	for range n {
 		f.relay(func(*Settings) {})
 	}
-	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+	gate := f.relay(func(s *Settings) { s.Role, s.Forwarding.Primaries = identity.RoleGate, 3 })
 	f.echo("w1")
 	t.Cleanup(func() {
 		for _, r := range f.relays {

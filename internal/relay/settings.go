@@ -98,7 +98,7 @@ func DefaultSettings() Settings {
 		Plans:                routing.DefaultPlanSettings(),
 		Links:                routing.DefaultLinks(),
 		Selection:            selection.DefaultConfig(),
-		Forwarding:           relaypool.DefaultConfig(),
+		Forwarding:           defaultForwarding(),
 		Upstream:             upstream.DefaultConfig(),
 		Tracing:              tracing.Config{SampleRatio: 0.01},
 		Requests:             Requests{Requests: defaultRequests()},
@@ -110,6 +110,13 @@ func DefaultSettings() Settings {
 		MaxServices:          advertise.DefaultMaxServices,
 		NewServicesPerMinute: advertise.DefaultNewServicesPerMinute,
 	}
+}
+
+// defaultForwarding leaves the number of primaries to the router.
+func defaultForwarding() relaypool.Config {
+	cfg := relaypool.DefaultConfig()
+	cfg.Primaries = 0
+	return cfg
 }
 
 // defaultRequests keeps the records of requests, which the router of a program does not write.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,6 +116,7 @@ func (noConn) Close() error { return nil }
 func newRelays(t *testing.T, cfg Config, n int) *relayRig {
 	t.Helper()
 	c := cfg.Forwarding
+	c.Primaries = cmp.Or(c.Primaries, relaypool.DefaultConfig().Primaries) // auto, where many forward
 	c.Selector, c.Datacenter, c.Region = "g1", "ber-1", "eu"
 	c.Rand = rand.New(rand.NewPCG(1, 2)).Uint64
 	r := &relayRig{t: t}
@@ -502,7 +504,7 @@ func TestAGateForwardsToTheConfiguredNumberOfRelays(t *testing.T) {
 		reach                          string
 	}{
 		{at(func(*Settings) {}), 3, 3, 0, "same_dc"},
-		{at(func(s *Settings) { s.Plans.PeersPerTier = 4 }), 6, 3, 2, "same_region"},
+		{at(func(s *Settings) { s.Plans.PeersPerTier = 4 }), 6, 6, 0, "same_region"},
 		{at(func(s *Settings) {
 			s.Plans.PeersPerTier, s.Forwarding.Candidates, s.Forwarding.Primaries, s.Forwarding.Backups = 4, 4, 1, 3
 		}), 4, 1, 3, "same_region"},

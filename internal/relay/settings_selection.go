@@ -220,12 +220,12 @@ func (s *Settings) declareEndpoints(set *settings.Set) {
 	settings.Int(set, &s.Upstream.MaxIdle, settings.Spec{Name: "max-idle-connections", Group: endpoints, Usage: "HTTP/1.1 connections to one endpoint that are kept without a request; more are closed when their requests end"}, settings.Between(1, 10_000))
 
 	settings.Int(set, &s.Forwarding.Candidates, settings.Spec{Name: "forward-candidates", Group: forwarding, Usage: "relays, the best in this relay's own order, out of which those are drawn that it connects to and forwards the requests of one service to; fewer make connections more stable, more spread the load better"}, settings.Between(1, 1000))
-	settings.Int(set, &s.Forwarding.Primaries, settings.Spec{Name: "forward-primaries", Group: forwarding, Usage: "relays that the requests of one service are forwarded to, in turn"}, settings.Between(1, 40))
+	settings.Custom(set, &s.Forwarding.Primaries, settings.Spec{Name: "forward-primaries", Group: forwarding, Placeholder: "auto|NUMBER", Usage: "relays that the requests of one service are forwarded to, in turn; auto is 3, or more where few gates or relays forward to many, so that all of these get their share"}, primaryCounts)
 	settings.Int(set, &s.Forwarding.Backups, settings.Spec{Name: "forward-backups", Group: forwarding, Usage: "relays that are connected as well, each to take the place of a primary immediately"}, settings.Between(0, 40))
 	settings.Duration(set, &s.Forwarding.MaxAge, settings.Spec{Name: "forward-max-age", Group: forwarding, Usage: "time after which a place among primaries and backups is drawn again, so that requests also reach relays that were added later; each place has an age of its own, from nine tenths of this on"}, settings.AtLeast(time.Second))
 
 	set.Check(func() []settings.Problem {
-		places := s.Forwarding.Primaries + s.Forwarding.Backups
+		places := cmp.Or(s.Forwarding.Primaries, relaypool.DefaultConfig().Primaries) + s.Forwarding.Backups
 		if s.Forwarding.Candidates >= places {
 			return nil
 		}

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -78,25 +79,35 @@ func (a attemptTime) of(request time.Duration) time.Duration {
 }
 
 // relayCounts reads how many relays serve a service; 0 is the automatic number.
-var relayCounts = settings.Kind[int]{
-	Name: "int", Want: leastRelays, Pattern: `^\s*(auto|[-+]?[0-9]+)\s*$`,
-	Parse: func(text string) (int, error) {
-		if text = strings.TrimSpace(text); text == autoCount {
-			return 0, nil
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < affinity.LeastPeersPerWorker {
-			return 0, errors.New("not " + leastRelays + ": a worker with fewer relays does not survive the loss of one while another restarts")
-		}
-		return n, nil
-	},
-	Format: formatCount,
-}
+var relayCounts = autoCounts(affinity.LeastPeersPerWorker, math.MaxInt, ": a worker with fewer relays does not survive the loss of one while another restarts")
+
+// primaryCounts reads how many relays a service is forwarded to; 0 is the automatic number.
+var primaryCounts = autoCounts(1, 40, "")
 
 const autoCount = "auto"
 
-// leastRelays describes the numbers of relays that serve a service.
-var leastRelays = fmt.Sprintf("auto, or a whole number of %d or more", affinity.LeastPeersPerWorker)
+// autoCounts reads numbers of relays; 0 is the automatic number. Because is added to the error about a
+// number outside the limits.
+func autoCounts(least, most int, because string) settings.Kind[int] {
+	want := fmt.Sprintf("auto, or a whole number of %d or more", least)
+	if most < math.MaxInt {
+		want = fmt.Sprintf("auto, or a whole number, %d to %d", least, most)
+	}
+	return settings.Kind[int]{
+		Name: "int", Want: want, Pattern: `^\s*(auto|[-+]?[0-9]+)\s*$`,
+		Parse: func(text string) (int, error) {
+			if text = strings.TrimSpace(text); text == autoCount {
+				return 0, nil
+			}
+			n, err := strconv.Atoi(text)
+			if err != nil || n < least || n > most {
+				return 0, errors.New("not " + want + because)
+			}
+			return n, nil
+		},
+		Format: formatCount,
+	}
+}
 
 func formatCount(n int) string {
 	if n == 0 {

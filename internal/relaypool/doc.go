@@ -4,11 +4,11 @@
 //
 // # Promise
 //
-// Three primaries take requests in turn; two backups stand by, connected. When a primary
-// is lost, a backup is promoted before the call returns, and another peer is connected 100
-// to 500 ms later. Connections change only for a reason, and every change is an event, a
-// log line and a counter. An old connection is closed only when its replacement is open.
-// None of this interrupts a request: a connection drains, and closes after its last
+// Three primaries, or as many as Resize sets, take requests in turn; two backups stand by,
+// connected. When a primary is lost, a backup is promoted before the call returns, and another
+// peer is connected 100 to 500 ms later. Connections change only for a reason, and every change
+// is an event, a log line and a counter. An old connection is closed only when its replacement
+// is open. None of this interrupts a request: a connection drains, and closes after its last
 // request.
 //
 // # Picture

@@ -25,7 +25,7 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 		cfg.Candidates = rapid.IntRange(1, 8).Draw(rt, "candidates")
 		cfg.Streams = rapid.IntRange(1, 3).Draw(rt, "streams")
 		cfg.MaxPerPeer = rapid.IntRange(2, 3).Draw(rt, "per peer")
-		cfg.MaxTotal = cfg.Primaries + cfg.Backups + rapid.IntRange(1, 4).Draw(rt, "total")
+		cfg.MaxTotal = mostPrimaries + cfg.Backups + rapid.IntRange(1, 4).Draw(rt, "total")
 		cfg.MaxBindings = 3
 		cfg.MaxAge = 5 * time.Minute
 		cfg.Rand = rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0)).Uint64
@@ -34,11 +34,12 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 			rt.Fatal(err)
 		}
 		m := &model{
-			rt: rt, cfg: cfg, table: table, now: start,
+			rt: rt, cfg: cfg, least: cfg, table: table, now: start,
 			peers: map[string]Peer{}, conns: map[linkID]*modelConn{}, out: map[string]time.Time{},
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"update":  m.update,
+			"resize":  m.resize,
 			"opened":  m.opened,
 			"refused": m.refused,
 			"lost":    m.lost,
@@ -52,9 +53,13 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 	})
 }
 
+const mostPrimaries = 6 // after a resize
+
 type model struct {
 	rt    *rapid.T
 	cfg   Config
+	least Config // before any resize
+	held  int    // primaries at the last check
 	table *table
 	now   time.Time
 	next  time.Time
@@ -83,6 +88,13 @@ func (m *model) update(rt *rapid.T) {
 	if err := m.table.Update(list, m.now); err != nil {
 		rt.Fatal(err)
 	}
+}
+
+func (m *model) resize(rt *rapid.T) {
+	n := rapid.IntRange(0, mostPrimaries).Draw(rt, "primaries")
+	m.cfg.Primaries = max(n, m.least.Primaries)
+	m.cfg.Candidates = m.least.Candidates + m.cfg.Primaries - m.least.Primaries
+	m.table.Resize(n, m.now)
 }
 
 // pick returns a connection in the given state.
@@ -234,9 +246,10 @@ func (m *model) promoted() {
 func (m *model) check() {
 	m.promoted()
 	s := m.table.Status(m.now)
-	if len(s.Primaries) > m.cfg.Primaries || len(s.Backups) > m.cfg.Backups {
-		m.rt.Fatalf("primaries %v, backups %v: at most %d and %d", s.Primaries, s.Backups, m.cfg.Primaries, m.cfg.Backups)
+	if len(s.Primaries) > max(m.cfg.Primaries, m.held) || len(s.Backups) > m.cfg.Backups {
+		m.rt.Fatalf("primaries %v, backups %v: at most %d, or %d from before a resize, and %d", s.Primaries, s.Backups, m.cfg.Primaries, m.held, m.cfg.Backups)
 	}
+	m.held = len(s.Primaries)
 	if len(s.Candidates) > m.cfg.Candidates {
 		m.rt.Fatalf("candidates %v: at most %d", s.Candidates, m.cfg.Candidates)
 	}

@@ -93,6 +93,14 @@ func (p *Pool[C]) Update(peers []Peer) (err error) {
 	return err
 }
 
+// Resize sets how many peers share the requests, not fewer than Config.Primaries; as many more
+// are candidates. More are connected immediately. When they are too many, those whose age is over
+// have no successor, so that a number that goes up and down costs no connection.
+// Config.MaxTotal must leave room for them.
+func (p *Pool[C]) Resize(primaries int) {
+	p.change(func(now time.Time) { p.table.Resize(primaries, now) })
+}
+
 // Status describes the pool.
 func (p *Pool[C]) Status() Status {
 	p.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // table decides which peers are connected, which of them gets a request, and which are
 // evicted.
 type table struct {
-	cfg   Config
+	cfg   Config // Resize changes Primaries and Candidates
+	least Config // as configured
 	now   time.Time
 	peers map[string]*peer
 
@@ -48,7 +49,7 @@ func newTable(cfg Config) (*table, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Uint64
 	}
-	t := &table{cfg: cfg, peers: map[string]*peer{}, links: map[linkID]*link{}}
+	t := &table{cfg: cfg, least: cfg, peers: map[string]*peer{}, links: map[linkID]*link{}}
 	t.bindings = newBindings(&t.cfg)
 	return t, nil
 }
@@ -118,6 +119,29 @@ func (t *table) Update(peers []Peer, now time.Time) error {
 	return nil
 }
 
+// Resize is [Pool.Resize].
+func (t *table) Resize(primaries int, now time.Time) {
+	t.advance(now)
+	primaries = max(primaries, t.least.Primaries)
+	if primaries == t.cfg.Primaries {
+		return
+	}
+	t.cfg.Primaries, t.cfg.Candidates = primaries, t.least.Candidates+primaries-t.least.Primaries
+	for len(t.backups) > 0 && len(t.primaries) < primaries {
+		m := t.backups[0]
+		t.backups, t.primaries, m.role = t.backups[1:], append(t.primaries, m), Primary
+		t.record(Event{Kind: Promoted, Peer: m.peer.ID, Role: Primary, Detail: "because more peers share the requests"})
+	}
+	for _, m := range slices.Clone(t.joining) {
+		if m.replaces == nil && t.vacancies() < 0 {
+			t.joining = without(t.joining, m)
+			t.release(m, "", "")
+		}
+	}
+	t.sooner = true
+	t.rank()
+}
+
 // turnOf returns the peer's index among the primaries, −1 if it is not a primary.
 func (t *table) turnOf(p *peer) int {
 	return slices.IndexFunc(t.primaries, func(m *member) bool { return m.peer == p })
@@ -148,6 +172,10 @@ func (t *table) Step(now time.Time) actions {
 	t.moveNearer()
 	for m := range t.members() {
 		if m.renewing || m.renewAt.After(t.now) {
+			continue
+		}
+		if m.role == Primary && t.surplus() {
+			t.removeMember(m, Stale, "fewer peers share the requests")
 			continue
 		}
 		options := t.eligible()
@@ -276,7 +304,7 @@ func (t *table) renew(m *member, because Reason, options []*peer) {
 // vacancies returns the number of places without a member and without a peer that is being
 // connected for one.
 func (t *table) vacancies() int {
-	n := t.cfg.Primaries + t.cfg.Backups - len(t.primaries) - len(t.backups)
+	n := max(t.cfg.Primaries, len(t.primaries)) + t.cfg.Backups - len(t.primaries) - len(t.backups)
 	for _, m := range t.joining {
 		if m.replaces == nil {
 			n--
@@ -285,8 +313,11 @@ func (t *table) vacancies() int {
 	return n
 }
 
+// surplus reports whether there are more primaries than places since the last Resize.
+func (t *table) surplus() bool { return len(t.primaries) > t.cfg.Primaries }
+
 // removeMember removes a member from the pool. A backup is promoted immediately in place of a
-// primary; the vacant place is filled after a wait.
+// primary, unless that is surplus; the vacant place is filled after a wait.
 func (t *table) removeMember(m *member, why Reason, detail string) {
 	switch m.role {
 	case NoRole:
@@ -296,6 +327,11 @@ func (t *table) removeMember(m *member, why Reason, detail string) {
 		}
 	case Primary:
 		i := slices.Index(t.primaries, m)
+		if t.surplus() && !m.renewing { // a successor would find no place
+			t.primaries = slices.Delete(t.primaries, i, i+1)
+			t.release(m, why, detail)
+			return
+		}
 		if len(t.backups) > 0 {
 			t.primaries[i], t.backups = t.backups[0], t.backups[1:]
 			t.primaries[i].role = Primary

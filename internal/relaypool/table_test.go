@@ -504,3 +504,29 @@ func (r *rig) linkOf(id string) linkID {
 func TestAnUnknownRoleOrKindHasATextAndDoesNotPanic(t *testing.T) {
 	want(t, "texts", fmt.Sprint(Role(9), Kind(99)), "role(9) kind(99)")
 }
+
+func TestANumberOfPrimariesThatGoesUpAndDownCostsNoConnection(t *testing.T) {
+	r := newRig(t, config()).update(relays(20))
+	resize := func(n, primaries int) {
+		t.Helper()
+		r.Resize(n, r.now)
+		r.step()
+		want(t, "primaries", len(r.status().Primaries), primaries)
+		want(t, "backups", len(r.status().Backups), 2)
+	}
+	first := slices.Concat(r.status().Primaries, r.status().Backups)
+	resize(10, 10)
+	if used := r.status().Primaries; !slices.Equal(used[:5], first) {
+		t.Errorf("the primaries are %v: want those of before, then the backups %v, then others", used, first)
+	}
+	before := len(r.open)
+	resize(4, 10)
+	resize(10, 10)
+	resize(0, 10)
+	r.wait(50 * time.Minute)
+	want(t, "connections", len(r.open), before)
+	want(t, "primaries", len(r.status().Primaries), 10)
+	r.wait(10 * time.Minute)
+	want(t, "primaries when their age was over", len(r.status().Primaries), 3)
+	want(t, "backups", len(r.status().Backups), 2)
+}

@@ -36,7 +36,7 @@
 // delay, so a request with an old route finds its connection. A service whose route cannot be
 // computed, even because of a panic, keeps its last route. The connection to a relay
 // has one Hop for each service that uses it, and requests in flight keep their Hop open.
-// Package internal/relaypool chooses these relays, three
+// Package internal/relaypool chooses these relays, at least three
 // primaries and two backups for each service; it runs on its own goroutines, which Run
 // waits for. The path of a request to a worker takes no lock, the path to a relay takes
 // one for a few instructions. Relays and secured endpoints are dialled over mutual TLS

@@ -66,7 +66,8 @@ func startForwardTo(t *testing.T, id string, seed *member, change ...func(*membe
 	return r
 }
 
-// gate is a gate in front of n relays r0, r1, … and a worker that offers services.
+// gate is a gate in front of n relays r0, r1, … and a worker that offers services. It has three
+// primaries and two backups for each service.
 func gate(t *testing.T, n int, change func(*routing.Config), services ...string) (*rig, []*forwardTo) {
 	t.Helper()
 	self := join(t, "g1", identity.RoleGate, nil)
@@ -75,7 +76,36 @@ func gate(t *testing.T, n int, change func(*routing.Config), services ...string)
 		relays = append(relays, startForwardTo(t, fmt.Sprintf("r%d", i), self))
 	}
 	offerAll(t, self, services...)
-	return watch(t, self, func(c *routing.Config) { c.Role = identity.RoleGate; change(c) }), relays
+	return watch(t, self, func(c *routing.Config) {
+		c.Role, c.Forwarding = identity.RoleGate, relaypool.DefaultConfig()
+		change(c)
+	}), relays
+}
+
+// The number of relays that share the requests follows from how many gates forward to how many
+// relays: these few use all of them.
+func TestFewerGatesUseMoreRelays(t *testing.T) {
+	t.Parallel()
+	self := join(t, "g1", identity.RoleGate, nil)
+	for i := range 10 {
+		startForwardTo(t, fmt.Sprintf("r%d", i), self)
+	}
+	offerAll(t, self, "echo")
+	gates := []*member{self}
+	for i := 2; i <= 16; i++ {
+		gates = append(gates, join(t, fmt.Sprintf("g%d", i), identity.RoleGate, self))
+	}
+	r := watch(t, self, func(c *routing.Config) { c.Role = identity.RoleGate })
+	procs.Await(t, "sixteen gates use each relay eight times together", r.forwards("echo", 10, 5, 2))
+	for _, left := range []struct{ gates, primaries, backups int }{{11, 8, 2}, {8, 10, 0}} {
+		for _, g := range gates[left.gates:] {
+			if err := g.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gates = gates[:left.gates]
+		procs.Await(t, fmt.Sprint("fewer gates, more primaries: ", left), r.forwards("echo", 10, left.primaries, left.backups))
+	}
 }
 
 func offerAll(t *testing.T, seed *member, services ...string) {
@@ -148,7 +178,6 @@ func connected(relays []*forwardTo) (n int) {
 func TestAGateConnectsToFiveOfTenRelaysAndServicesShareTheConnections(t *testing.T) {
 	t.Parallel()
 	r, relays := gate(t, 10, func(c *routing.Config) {
-		c.Forwarding = relaypool.DefaultConfig()
 		c.Forwarding.BaselineLatency = time.Minute // a busy machine evicts no relay
 	}, "echo", "other")
 	procs.Await(t, "three primaries and two backups", r.forwards("echo", 10, 3, 2))
@@ -218,8 +247,8 @@ func TestTheRelaysOfTheOwnDatacenterArePreferred(t *testing.T) {
 		})
 	}
 	here, nowhere := at("ber-1"), at("")
-	procs.Await(t, "the four near ones", here.forwards("echo", 8, 3, 1))
-	procs.Await(t, "five of those of the region", nowhere.forwards("echo", 8, 3, 2))
+	procs.Await(t, "the four near ones", here.forwards("echo", 8, 4, 0))
+	procs.Await(t, "all of the region", nowhere.forwards("echo", 8, 8, 0))
 	s := here.status("echo")
 	for _, id := range slices.Concat(s.Primaries, s.Backups) {
 		if !near[id] {
@@ -275,7 +304,6 @@ func lose(t *testing.T, asking bool, audits time.Duration) {
 func TestNoRequestIsLostWhilePlacesGrowOldAndAreGivenToOthers(t *testing.T) {
 	t.Parallel()
 	r, _ := gate(t, 8, func(c *routing.Config) {
-		c.Forwarding = relaypool.DefaultConfig()
 		c.Forwarding.MaxAge = 50 * time.Millisecond
 	}, "echo")
 	procs.Await(t, "five are connected", r.forwards("echo", 8, 3, 2))

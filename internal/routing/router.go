@@ -451,7 +451,7 @@ func (r *Router) update() (planned bool, next time.Time) {
 		if services[name] == nil {
 			s.Retire()
 			r.cfg.Vanished(s)
-			_ = r.forwarding.setRelays(s, nil) // without relays it cannot fail
+			_ = r.forwarding.setRelays(s, nil, 0) // without relays it cannot fail
 			r.plans[name].end()
 			delete(r.plans, name)
 			r.canaryMetrics.requests.DeletePartialMatch(prometheus.Labels{"service": name})

@@ -1,0 +1,100 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/relaypool"
+)
+
+type noConn struct{}
+
+func (noConn) Close() error { return nil }
+
+// primariesOf returns the relays that a gate sends requests to, of n places.
+func primariesOf(t *testing.T, gate string, relays []string, n int) []string {
+	cfg := relaypool.DefaultConfig()
+	cfg.Selector, cfg.MaxTotal, cfg.Rand = gate, 1<<20, rand.New(rand.NewPCG(1, 2)).Uint64
+	pool, err := relaypool.New(cfg, func(context.Context, relaypool.Peer, func(error)) (noConn, error) { return noConn{}, nil }, relaypool.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { _ = pool.Run(ctx) }()
+	var peers []relaypool.Peer
+	for _, id := range relays {
+		peers = append(peers, relaypool.Peer{ID: id})
+	}
+	pool.Resize(n)
+	if err := pool.Update(peers); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	synctest.Wait()
+	return pool.Status().Primaries
+}
+
+// Requests come in equally at all gates, and each relay sends them to the workers of its range as the plan
+// of the defaults says.
+func TestBehindAnyNumberOfGatesEveryWorkerGetsItsShare(t *testing.T) {
+	for _, size := range []struct{ relays, workers int }{{4, 12}, {12, 120}, {60, 1_000}, {300, 20_000}} {
+		cfg := DefaultPlanSettings().PlanConfig
+		cfg.Service = "echo"
+		for i := range size.relays {
+			cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprintf("relay-%d", i)})
+		}
+		for i := range size.workers {
+			cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprintf("worker-%d", i)})
+		}
+		plan, err := affinity.NewPlan(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		affine := plan.Affine()
+		for _, gates := range []int{1, 2, 4, 10, 30, 100} {
+			t.Run(fmt.Sprintf("%d relays, %d workers, %d gates", size.relays, size.workers, gates), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					places := primaries(len(affine), gates)
+					ofRelay := make([]float64, len(affine))
+					for i := range gates {
+						used := primariesOf(t, fmt.Sprintf("gate-%d", i), affine, places)
+						for _, id := range used {
+							at, _ := plan.Index(id)
+							ofRelay[at] += 1 / float64(len(used))
+						}
+					}
+					ofWorker := map[string]float64{}
+					for i := range affine {
+						assignments, err := plan.Assignments(i)
+						if err != nil {
+							t.Fatal(err)
+						}
+						sum := 0.0
+						for _, a := range assignments {
+							sum += a.Weight
+						}
+						for _, a := range assignments {
+							ofWorker[a.Worker] += ofRelay[i] * a.Weight / sum
+						}
+					}
+					mean := float64(gates) / float64(size.workers)
+					loads := make([]float64, 0, size.workers)
+					for _, load := range ofWorker {
+						loads = append(loads, load/mean)
+					}
+					t.Logf("%d places, %d affine relays; of the mean: busiest %.2f, least %.2f of %d workers", places, len(affine), slices.Max(loads), slices.Min(loads), len(loads))
+					if len(loads) != size.workers || slices.Max(loads) > 2 || slices.Min(loads) < 0.5 {
+						t.Errorf("of the mean: busiest %.2f, least %.2f, of %d workers", slices.Max(loads), slices.Min(loads), len(loads))
+					}
+				})
+			})
+		}
+	}
+}
