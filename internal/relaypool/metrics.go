@@ -41,13 +41,13 @@ func newMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		connections: f.GaugeVec("ringway_pool_connections", "Pooled connections, by state: being opened, of a primary, of a backup, or draining (ending its last requests).", "state"),
 		promotions:  f.Counter("ringway_pool_promotions_total", "Backups that became primaries."),
-		evictions:   f.CounterVec("ringway_pool_evictions_total", "Peers that lost their place in a pool, by reason: error_rate, consecutive_failures, latency, stale (replaced because of age, possibly by a new connection to the same peer), lost (connection broke), removed (no longer a peer), locality (nearer peers are available again).", "reason"),
+		evictions:   f.CounterVec("ringway_pool_evictions_total", "Peers that lost their place in a pool, by reason: error_rate, consecutive_failures, latency, stale (replaced because of age, possibly by a new connection to the same peer), lost (connection broke), removed (no longer a peer), locality (nearer peers are available again), surplus (fewer peers are needed).", "reason"),
 		candidates:  f.CounterVec("ringway_pool_candidate_changes_total", "Changes of a pool's set of candidates, by reason.", "reason"),
 		tiers:       f.CounterVec("ringway_pool_locality_tier_selected_total", "Peers drawn for a place in a pool, by locality tier.", "tier"),
 		rejected:    f.CounterVec("ringway_pool_rejected_total", "Requests that got no connection, by reason: no_peers, exhausted (all full, and no more allowed), unavailable (none connected), excluded (all tried), timeout (waited too long), cancelled, closed.", "reason"),
 		failed:      f.Counter("ringway_pool_connect_failures_total", "Connections that could not be opened."),
 	}
-	metric.StartAtZero(m.evictions, ErrorRate, ConsecutiveFailures, Latency, Stale, Lost, Removed, Locality)
+	metric.StartAtZero(m.evictions, ErrorRate, ConsecutiveFailures, Latency, Stale, Lost, Removed, Locality, Surplus)
 	metric.StartAtZero(m.candidates, byAddition, byRemoval, byMove, byHealth)
 	metric.StartAtZero(m.tiers, affinity.SameDatacenter.String(), affinity.SameRegion.String(), affinity.Global.String())
 	metric.StartAtZero(m.rejected, rejectedNoPeers, rejectedExhausted, rejectedUnavailable, rejectedExcluded, rejectedTimeout, rejectedCancelled, rejectedClosed)

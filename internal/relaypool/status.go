@@ -236,6 +236,7 @@ const (
 	Lost                Reason = "lost"     // the last connection broke or takes no more requests
 	Removed             Reason = "removed"  // Update removed the peer
 	Locality            Reason = "locality" // nearer peers are available again
+	Surplus             Reason = "surplus"  // fewer peers share the requests
 )
 
 // Reasons of CandidatesChanged.

@@ -16,6 +16,7 @@ import (
 type table struct {
 	cfg   Config // Resize changes Primaries and Candidates
 	least Config // as configured
+	most  int    // the most primaries that were wanted since the last regular ranking
 	now   time.Time
 	peers map[string]*peer
 
@@ -49,7 +50,7 @@ func newTable(cfg Config) (*table, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Uint64
 	}
-	t := &table{cfg: cfg, least: cfg, peers: map[string]*peer{}, links: map[linkID]*link{}}
+	t := &table{cfg: cfg, least: cfg, most: cfg.Primaries, peers: map[string]*peer{}, links: map[linkID]*link{}}
 	t.bindings = newBindings(&t.cfg)
 	return t, nil
 }
@@ -127,6 +128,7 @@ func (t *table) Resize(primaries int, now time.Time) {
 		return
 	}
 	t.cfg.Primaries, t.cfg.Candidates = primaries, t.least.Candidates+primaries-t.least.Primaries
+	t.most = max(t.most, primaries)
 	for len(t.backups) > 0 && len(t.primaries) < primaries {
 		m := t.backups[0]
 		t.backups, t.primaries, m.role = t.backups[1:], append(t.primaries, m), Primary
@@ -167,15 +169,12 @@ func (t *table) Step(now time.Time) actions {
 	t.recall()
 	if !t.rankAt.After(t.now) {
 		t.rank(byHealth)
+		t.shrink()
 		t.rankAt = t.now.Add(t.cfg.RefreshInterval + t.between(0, t.cfg.RefreshJitter))
 	}
 	t.moveNearer()
 	for m := range t.members() {
 		if m.renewing || m.renewAt.After(t.now) {
-			continue
-		}
-		if m.role == Primary && t.surplus() {
-			t.removeMember(m, Stale, "fewer peers share the requests")
 			continue
 		}
 		options := t.eligible()
@@ -315,6 +314,24 @@ func (t *table) vacancies() int {
 
 // surplus reports whether there are more primaries than places since the last Resize.
 func (t *table) surplus() bool { return len(t.primaries) > t.cfg.Primaries }
+
+// shrink removes the primaries that were too many since the last regular ranking, last those that
+// rank best.
+func (t *table) shrink() {
+	rank := func(m *member) int {
+		if i := slices.Index(t.candidates, m.peer); i >= 0 {
+			return i
+		}
+		return len(t.candidates)
+	}
+	worst := slices.SortedStableFunc(slices.Values(t.primaries), func(a, b *member) int { return cmp.Compare(rank(b), rank(a)) })
+	for _, m := range worst {
+		if len(t.primaries) > t.most && !m.renewing {
+			t.removeMember(m, Surplus, "fewer peers share the requests")
+		}
+	}
+	t.most = t.cfg.Primaries
+}
 
 // removeMember removes a member from the pool. A backup is promoted immediately in place of a
 // primary, unless that is surplus; the vacant place is filled after a wait.

@@ -95,6 +95,10 @@ func TestFewerGatesUseMoreRelays(t *testing.T) {
 	for i := 2; i <= 16; i++ {
 		gates = append(gates, join(t, fmt.Sprintf("g%d", i), identity.RoleGate, self))
 	}
+	procs.Await(t, "the gate knows all", func() bool { // it would begin with more relays than it needs
+		v := self.catalogue.View()
+		return v.Members() != nil && len(v.Members().WithRole(identity.RoleRelay)) == 10 && len(v.Members().WithRole(identity.RoleGate)) == 16 && v.EndpointCount() == 1
+	})
 	r := watch(t, self, func(c *routing.Config) { c.Role = identity.RoleGate })
 	procs.Await(t, "sixteen gates use each relay eight times together", r.forwards("echo", 10, 5, 2))
 	for _, left := range []struct{ gates, primaries, backups int }{{11, 8, 2}, {8, 10, 0}} {

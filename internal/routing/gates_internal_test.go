@@ -41,8 +41,8 @@ func primariesOf(t *testing.T, gate string, relays []string, n int) []string {
 	return pool.Status().Primaries
 }
 
-// Requests come in equally at all gates, and each relay sends them to the workers of its range as the plan
-// of the defaults says.
+// Requests come in equally at all gates, and each relay sends them to the workers of its range by the plan of
+// the defaults.
 func TestBehindAnyNumberOfGatesEveryWorkerGetsItsShare(t *testing.T) {
 	for _, size := range []struct{ relays, workers int }{{4, 12}, {12, 120}, {60, 1_000}, {300, 20_000}} {
 		cfg := DefaultPlanSettings().PlanConfig
