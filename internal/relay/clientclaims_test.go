@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -204,6 +205,30 @@ func TestAnAuthorityOfClientsMakesNoMembersAndThatOfMembersNoClients(t *testing.
 				return r.metric(t, `ringway_membership_refusals_total{direction="inbound",reason="unknown_authority"}`) == strconv.Itoa(len(identity.Roles()))
 			})
 		})
+	}
+}
+
+// The authorities of clients may be intermediates of that of the fleet. Then TLS does not need what a
+// client leaves out, and its judge does.
+func TestAMemberThatShowsNoIntermediateIsNoClient(t *testing.T) {
+	t.Parallel()
+	f, servers, root := newFleet(t), clienttlstest.New(t), clienttlstest.New(t)
+	f.secure = issuer{root, ""}.secure(t)
+	below := root.Intermediate()
+	with, file := withTLS(t, servers), below.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
+	r := f.relay(func(s *Settings) { with(s); s.IngressClientCA = file })
+	mirror(t, f)
+	r.settled(t, "echo", 1)
+	for _, role := range identity.Roles() {
+		alone := below.Pair(issuer{}.names(role, "x"))
+		whole := alone
+		whole.Certificate = append(slices.Clip(alone.Certificate), below.Raw())
+		for shown, pair := range map[string]tls.Certificate{"alone": alone, "with the intermediate": whole} {
+			_, _, err := ask(t, overTLS(t, r.IngressAddrs()[1], false, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}), "https://a.test/", nil)
+			if submits := role == identity.RoleClient || role == identity.RoleObserver; (err == nil) != submits {
+				t.Errorf("the certificate of a %s, %s: %v", role, shown, err)
+			}
+		}
 	}
 }
 

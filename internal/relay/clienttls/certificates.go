@@ -347,7 +347,7 @@ func (c *Certificates) publish() {
 				if _, err := callerName(state.PeerCertificates[0]); err != nil {
 					return err
 				}
-				return c.cfg.Admit(state.PeerCertificates)
+				return c.cfg.Admit(shown(&state))
 			}
 		}
 		m.sites = append(m.sites, config)

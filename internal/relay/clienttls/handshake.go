@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,7 +106,7 @@ func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
 	state := secured.ConnectionState()
 	c.metrics.handshakes.WithLabelValues(tls.VersionName(state.Version)).Inc()
 	if len(state.VerifiedChains) > 0 {
-		below.presented = state.PeerCertificates
+		below.presented = shown(&state)
 		below.at(validUntil(state.VerifiedChains))
 		if c.judged.Load() != judged { // meanwhile, and perhaps without this one
 			if err := c.cfg.Admit(below.presented); err != nil {
@@ -117,13 +118,24 @@ func (c *Certificates) Handshake(nc net.Conn, site int) (*tls.Conn, error) {
 	return secured, nil
 }
 
+// shown returns the certificates by which a client is judged: its own, and those between it and an
+// authority, both as TLS has verified them and as the client has sent them. It may leave out one that
+// TLS does not need, because --ingress-client-ca has it.
+func shown(state *tls.ConnectionState) []*x509.Certificate {
+	out := slices.Clip(state.PeerCertificates)
+	for _, chain := range state.VerifiedChains {
+		out = append(out, chain[1:]...)
+	}
+	return out
+}
+
 // ending is a connection below TLS that ends when the certificate of the client does, or is not
 // admitted any more. It is not above TLS because closing it sends no alert, which an unresponsive
 // client could delay.
 type ending struct {
 	net.Conn
 	of        *Certificates
-	presented []*x509.Certificate // by the client, once it is admitted
+	presented []*x509.Certificate // see shown; once the client is admitted
 
 	mu     sync.Mutex
 	timer  *time.Timer

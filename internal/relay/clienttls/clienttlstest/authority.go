@@ -45,6 +45,18 @@ type Certificate struct {
 // New returns a new authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
+	return newAuthority(t, nil)
+}
+
+// Intermediate returns a new authority below a.
+func (a *Authority) Intermediate() *Authority {
+	a.t.Helper()
+	return newAuthority(a.t, a)
+}
+
+// newAuthority returns an authority below another one, or a root.
+func newAuthority(t testing.TB, above *Authority) *Authority {
+	t.Helper()
 	a := &Authority{t: t}
 	template := &x509.Certificate{
 		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "authority " + serial(t).String()},
@@ -52,7 +64,11 @@ func New(t testing.TB) *Authority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	a.key = newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	issuer, key := template, a.key
+	if above != nil {
+		issuer, key = above.cert, above.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, a.key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +107,9 @@ func (a *Authority) Pool() *x509.CertPool {
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
+
+// Raw returns the certificate of the authority as chains have it.
+func (a *Authority) Raw() []byte { return a.cert.Raw }
 
 // WriteTo replaces a file with the certificate of the authority, and returns its path.
 func (a *Authority) WriteTo(path string) string {
