@@ -314,6 +314,22 @@ func (r *runningRelay) refusePeers(t *testing.T) (accept func()) {
 	}
 }
 
+func TestADeadlineThatEndsWhileNoRelayIsConnectedIsATimeout(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	gate := f.relay(func(s *Settings) { s.Role = identity.RoleGate })
+	f.echo("w1")
+	r.settled(t, "echo", 1)
+	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
+	_ = r.peer.server.Close()
+	gate.await(t, "that it is lost", func() bool { return len(gate.forwarding(t).Forwarding.Primaries) == 0 })
+	resp, body := gate.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo", "Ringway-Timeout: 20")
+	if e := decode(t, body); resp.StatusCode != http.StatusGatewayTimeout || e.Code != "timeout" {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
 // A relay refuses the gate for some time and works again. Then the other relays stop in
 // order, and it is the only one.
 func TestAGateLosesNoRequestWhenTheOnlyRelayLeftHasRefusedConnections(t *testing.T) {

@@ -332,7 +332,7 @@ func (r *Router) WaitReady(ctx context.Context) error {
 	defer stop(nil)
 	defer context.AfterFunc(r.ended, func() { stop(errEnded) })()
 	if err := r.core.WaitSettled(waiting); err != nil {
-		return cmp.Or(context.Cause(waiting), err)
+		return cmp.Or(context.Cause(waiting), errEnded) // the end of the core may be seen first
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/worker"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -258,6 +259,30 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 	}
 }
 
+// The relay that it forwards to knows the deadline as well, and may be the first to end the request.
+func TestTheDeadlineOfAForwardedRequestIsAlwaysTheSameError(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, fleet.Config{Insecure: true})
+	c.relay("relay-1", nil)
+	c.workers("echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Set("X-Worker", "echo-0"); r.URL.Path == "/hang" {
+			<-r.Context().Done()
+		}
+	}))
+	r := c.router("gate-1", func(m *membership.Config, _ *router.Config) { m.Role = identity.RoleGate })
+	c.knows(r, "echo", "echo-0")
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://echo/hang", nil)
+		resp, err := r.RoundTrip(req)
+		var refused *router.Error
+		if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) && !refused.Timeout() {
+			t.Fatalf("request %d: %v, %v", i, resp, err)
+		}
+		cancel()
+	}
+}
+
 // timerLate is the context of a program whose timer fires after its deadline.
 type timerLate struct {
 	context.Context
@@ -455,7 +480,8 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	c.relay("relay-1", nil)
 	c.workers("echo", same(1, service)...)
-	impatient := c.router("relay-2", func(_ *membership.Config, cfg *router.Config) { cfg.RequestTimeout = time.Nanosecond })
+	alone := []string{procs.Refusing(t)} // no seed answers
+	impatient := c.router("relay-2", func(m *membership.Config, cfg *router.Config) { m.Seeds, cfg.RequestTimeout = alone, time.Nanosecond })
 	if _, err := impatient.Pick(t.Context(), "echo", ""); !errors.Is(err, router.ErrNotReady) {
 		t.Error(err)
 	}
@@ -468,7 +494,7 @@ func TestARequestBeforeTheRouterKnowsTheServicesWaits(t *testing.T) {
 	_ = resp.Body.Close()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if err := c.router("relay-5", nil).WaitReady(gone); !errors.Is(err, context.Canceled) {
+	if err := c.router("relay-5", func(m *membership.Config, _ *router.Config) { m.Seeds = alone }).WaitReady(gone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

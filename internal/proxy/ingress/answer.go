@@ -108,7 +108,7 @@ func (t *request) answerNoEndpoint(err error) {
 	case t.r.Context().Err() != nil: // the client left while the request waited for a connection to a relay
 		t.abandon(now)
 		return
-	case t.at.ranOut():
+	case t.at.ranOut(), t.late(now): // perhaps while it waited for a connection to a relay
 		f.Text, f.Code = t.outOfTime(), wire.CodeTimeout
 	case t.at.exhausted() != "":
 		t.markLocal(&f)

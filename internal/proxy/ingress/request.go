@@ -249,9 +249,11 @@ func (t *request) headArrived(r upstream.Result) bool {
 	if t.tcp != nil {
 		return t.sessionBegan(r)
 	}
-	if t.hop && r.Failed != "" && wire.IsCall(t.r) {
+	// This relay answers a call itself, in the form of gRPC, and a program whose deadline has passed,
+	// of which either relay may be the first to know.
+	if t.hop && r.Failed != "" && (wire.IsCall(t.r) || t.local != nil && t.late(t.at.answered)) {
 		t.relayed, t.again = wire.Code(r.Failed), r.Again
-		return false // this relay answers in the form of gRPC
+		return false
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -27,6 +28,23 @@ func TestAHeadIsNotLateInTheRoundAfterAPause(t *testing.T) {
 	}
 	if p.watchRound(); g.head.Load() != headLate {
 		t.Error("the head is not late in the next one")
+	}
+}
+
+// A connection that was opened while the process was paused ends the wait for it.
+func TestAWaitEndsNotInTheRoundAfterAPauseUnlessItsClientHasLeft(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	left := &waiter{ctx: ctx, queued: true, ready: make(chan struct{})}
+	late := &waiter{ctx: t.Context(), deadline: time.Now().Add(-time.Second), queued: true, ready: make(chan struct{})}
+	p := &Pool{waiting: []*waiter{left, late}, checked: time.Now().Add(-time.Second), cfg: Config{Activity: new(Activity)}}
+	p.watch = time.AfterFunc(time.Hour, func() {})
+	t.Cleanup(func() { p.watch.Stop() })
+	if p.watchRound(); !left.gaveUp || late.gaveUp {
+		t.Errorf("given up in this round: by a client that has left %v, for the deadline %v", left.gaveUp, late.gaveUp)
+	}
+	if p.watchRound(); !late.gaveUp {
+		t.Error("not given up in the next one")
 	}
 }
 

@@ -139,7 +139,7 @@ func (p *Pool) watchRound() {
 		// exchanges may have had no processor either.
 		g.check(min(elapsed, 5*watchPeriod), paused)
 	}
-	p.endWaits()
+	p.endWaits(paused)
 	p.serve()
 	p.armed = len(p.busy)+len(p.watched)+len(p.waiting) > 0
 	switch {

@@ -119,7 +119,7 @@ func (p *Pool) await(w *waiter) *Fault {
 	late := hasPassed(w.deadline)
 	if late {
 		p.mu.Lock()
-		p.endWaits()
+		p.endWaits(false)
 		p.mu.Unlock()
 	}
 	<-w.ready
@@ -143,12 +143,13 @@ func (p *Pool) await(w *waiter) *Fault {
 	return gaveUp
 }
 
-// endWaits ends the waits of requests that were cancelled, or whose deadline has passed. The
-// lock is held.
-func (p *Pool) endWaits() {
+// endWaits ends the waits of requests that were cancelled, or whose deadline has passed. After a
+// pause of the process the deadlines wait for the next round: a connection may have been opened
+// meanwhile. The lock is held.
+func (p *Pool) endWaits(paused bool) {
 	for i := 0; i < len(p.waiting); {
 		w := p.waiting[i]
-		if w.ctx.Err() == nil && !hasPassed(w.deadline) {
+		if w.ctx.Err() == nil && (paused || !hasPassed(w.deadline)) {
 			i++
 			continue
 		}
