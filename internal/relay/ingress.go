@@ -90,6 +90,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 	}
 	r.ingress.serveClients(cfg, conns, downstream.Config{
 		Handler: &r.ingressFront, ConnState: r.clients.record, ConnContext: connContext, IdleTimeout: cfg.Clients.IdleTimeout,
+		Until: handshake.UntilRenewal(nil),
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -397,6 +398,41 @@ func TestAConnectionOverTLSIsUpgradedToATunnel(t *testing.T) {
 	_, _ = io.WriteString(conn, "hello\n")
 	if line, err := in.ReadString('\n'); line != "hello\n" {
 		t.Errorf("%q %v", line, err)
+	}
+}
+
+// At the end of its certificate it would be closed, whatever it carries.
+func TestTheConnectionOfAClientEndsInOrderBeforeItsCertificate(t *testing.T) {
+	t.Parallel()
+	f, ca, clients := newFleet(t), clienttlstest.New(t), clienttlstest.New(t)
+	with, file := withTLS(t, ca), clients.WriteTo(filepath.Join(t.TempDir(), "clients.crt"))
+	r := f.relay(func(s *Settings) { with(s); s.IngressClientCA = file })
+	mirror(t, f)
+	r.settled(t, "echo", 1)
+	const validity = 12 * time.Second // half of it is for a busy machine
+	end := time.Now().Add(validity)
+	client := overTLS(t, r.IngressAddrs()[1], true, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{clients.Pair(clienttlstest.Certificate{Common: "cart", For: validity})}})
+	opened := 0
+	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if !got.Reused {
+			opened++
+		}
+	}})
+	every := time.NewTicker(20 * time.Millisecond)
+	defer every.Stop()
+	for opened < 2 && time.Now().Before(end) {
+		req, _ := http.NewRequestWithContext(traced, http.MethodPost, "https://a.test/", strings.NewReader("x"))
+		req.Header.Set(wire.ServiceHeader, "echo")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		<-every.C
+	}
+	if !time.Now().Before(end) {
+		t.Errorf("%d connections before the certificate has ended", opened)
 	}
 }
 

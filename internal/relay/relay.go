@@ -181,7 +181,11 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	// No IdleTimeout: peers keep their connections for the next request, however late it comes.
-	r.peer.serveClients(&cfg, conns, downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: true})
+	ofPeers := downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: true}
+	if cfg.Membership.Identity != nil {
+		ofPeers.Until = handshake.UntilRenewal(cfg.Membership.Identity)
+	}
+	r.peer.serveClients(&cfg, conns, ofPeers)
 	if cfg.Membership.Identity != nil {
 		r.peer.secure(&cfg, conns)
 	}

@@ -30,13 +30,16 @@ func (r *Router) listen(handler http.Handler) (*peers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for other relays on %s: %w: is another process on this port?", r.cfg.PeerAddr, err)
 	}
-	p := &peers{socket: socket, server: downstream.New(downstream.Config{
+	cfg := downstream.Config{
 		Handler: handler, HeadTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout,
 		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), Shared: true, Logger: r.cfg.Logger,
-	})}
+	}
+	p := &peers{socket: socket}
 	if source := r.member.Identity; source != nil {
+		cfg.Until = handshake.UntilRenewal(source)
 		p.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: socket, Source: source, Refused: ingress.NewRefusedPeers(r.cfg.Registerer), Logger: r.cfg.Logger})
 	}
+	p.server = downstream.New(cfg)
 	return p, nil
 }
 

@@ -49,6 +49,7 @@ type conn struct {
 	socket socket.Socket
 	values context.Context // of Config.ConnContext, nil without
 	place  int             // in Server.conns; the lock of the server guards it
+	until  atomic.Int64    // when it begins to end, after Server.epoch; 0: never. See Config.Until
 
 	// For the watch.
 	phase  atomic.Int32
@@ -237,6 +238,11 @@ func (c *conn) prepare() bool {
 		}
 		state := secured.ConnectionState()
 		c.tls = &state
+	}
+	if cfg.Until != nil {
+		if at := cfg.Until(c.nc); !at.IsZero() {
+			c.until.Store(int64(time.Since(c.server.epoch) + time.Until(at)))
+		}
 	}
 	if cfg.ConnContext != nil {
 		c.values = cfg.ConnContext(c.nc)

@@ -60,7 +60,7 @@ func (c *conn) checkHTTP2(now int64) {
 	c.seen = now
 	elapsed = min(elapsed, 2*period) // a process that was paused blames no client for it
 	c.h2.Check(elapsed)
-	if limit := c.server.cfg.IdleTimeout; limit > 0 && c.h2.Idle(elapsed) > limit {
+	if limit := c.server.cfg.IdleTimeout; limit > 0 && c.h2.Idle(elapsed) > limit || c.over(now) {
 		c.h2.Shutdown()
 	}
 }

@@ -25,7 +25,7 @@ func (w *response) decide() {
 	if r.ProtoMinor == 0 && w.framing == undecided {
 		w.close = true
 	}
-	if r.Close || http1.AnyHasToken(w.header["Connection"], "close") || w.c.server.quits.Load() {
+	if r.Close || http1.AnyHasToken(w.header["Connection"], "close") || w.c.server.quits.Load() || w.c.over(w.c.server.clock.Load()) {
 		w.close = true
 	}
 }

@@ -50,6 +50,10 @@ type Config struct {
 	// have. It is called once, after the prologue and the TLS handshake. Default: contexts have
 	// no values.
 	ConnContext func(net.Conn) context.Context
+	// Until returns when a connection begins to end: from then on the next answer of HTTP/1.1 ends it, and
+	// over HTTP/2 the client is told to open another one. It is called once, after the TLS handshake;
+	// the zero time is never. Default: never.
+	Until func(net.Conn) time.Time
 	// ConnState is called when a connection changes its state, as by net/http. It must not
 	// block. Default: not called.
 	ConnState func(net.Conn, http.ConnState)

@@ -89,6 +89,12 @@ func (c *conn) check(now int64) bool {
 	return false
 }
 
+// over reports whether the connection ends.
+func (c *conn) over(now int64) bool {
+	until := c.until.Load()
+	return until > 0 && now > until
+}
+
 // endWait makes the goroutine of an idle connection end its wait, for a fresh one.
 func (c *conn) endWait() {
 	if c.tcp == nil || !c.socket.Usable() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,6 +132,81 @@ func TestSilentConnectionsBlockNoRelay(t *testing.T) {
 	}
 	if n, _ := metricOf(t, s.registry, "ringway_sidecar_refused_total", "too_many_from_source"); n == 0 {
 		t.Error("the connections that gave way are not counted")
+	}
+}
+
+// Both sides have renewed their certificates, and at the end of the old one a connection is closed
+// whatever it carries.
+func TestAConnectionEndsInOrderBeforeTheCertificateThatItBeganWith(t *testing.T) {
+	t.Parallel()
+	const validity = 12 * time.Second // half of it is for a busy machine
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		for _, short := range []identity.Role{identity.RoleWorker, identity.RoleRelay} {
+			t.Run(fmt.Sprintf("%s, that of the %s", protocol, short), func(t *testing.T) {
+				t.Parallel()
+				authority := newAuthority(t)
+				of := func(role identity.Role, node string) (_ *identity.Source, renew func()) {
+					dir := t.TempDir()
+					files := identity.Files{Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), Authorities: filepath.Join(dir, "ca")}
+					issue := func(validity time.Duration) {
+						cert, key, err := authority.Issue(claims(role, node), validity)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for name, content := range map[string][]byte{files.Certificate: cert, files.Key: key, files.Authorities: authority.CertificatePEM()} {
+							if err := os.WriteFile(name, content, 0o600); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					if issue(time.Hour); role == short {
+						issue(validity)
+					}
+					source, err := identity.NewSource(files, identity.SourceConfig{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return source, func() {
+						issue(time.Hour)
+						if replaced, err := source.Reload(); !replaced || err != nil {
+							t.Fatal(replaced, err)
+						}
+					}
+				}
+				worker, renewWorker := of(identity.RoleWorker, "w1")
+				relay, renewRelay := of(identity.RoleRelay, "r1")
+				s := start(t, func(c *Config) { c.Identity = worker }, serve(t, "echo", "", func(http.ResponseWriter, *http.Request) {}))
+				tr := &http.Transport{TLSClientConfig: tlsAs(relay, protocol), Protocols: new(http.Protocols)}
+				tr.Protocols.SetHTTP1(protocol != "h2")
+				tr.Protocols.SetHTTP2(protocol == "h2")
+				t.Cleanup(tr.CloseIdleConnections)
+				client, opened := &http.Client{Transport: tr}, 0
+				post := func() {
+					req := s.request(t, "POST", "echo", strings.NewReader("x"))
+					req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+						if !got.Reused {
+							opened++
+						}
+					}}))
+					if resp, _ := answer(t, client, req); resp.StatusCode != http.StatusOK {
+						t.Fatal(resp.Status)
+					}
+				}
+				end := time.Now().Add(validity)
+				post()
+				renewWorker()
+				renewRelay()
+				every := time.NewTicker(20 * time.Millisecond)
+				defer every.Stop()
+				for opened < 2 && time.Now().Before(end) {
+					<-every.C
+					post()
+				}
+				if !time.Now().Before(end) {
+					t.Errorf("%d connections before the certificate has ended", opened)
+				}
+			})
+		}
 	}
 }
 
