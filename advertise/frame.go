@@ -202,16 +202,6 @@ func (c *Catalogue) newFrames(direction string, peer membership.Peer, conn net.C
 	}
 }
 
-// cut closes the connection without waiting for the peer: over TLS, Close first sends a record,
-// which a peer that does not read delays for seconds.
-func (f *frames) cut() {
-	conn := f.conn
-	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = over.NetConn()
-	}
-	_ = conn.Close()
-}
-
 // deadline is when the next read or write must have ended. The end of the whole exchange bounds a
 // peer that is just in time with each of many frames.
 func (f *frames) deadline() time.Time {

@@ -170,8 +170,8 @@ func FuzzExchange(f *testing.F) {
 			_ = c.runExchange(ctx, c.newFrames(outward, membership.Peer{ID: "peer"}, conn), c.sync)
 		}
 
-		if conn.sent > maxExchangeBytes || len(c.inbound.silent) != 0 || len(c.inbound.peers) != 0 {
-			t.Fatalf("%d bytes sent, %d streams waiting, %d exchanges open", conn.sent, len(c.inbound.silent), len(c.inbound.peers))
+		if conn.sent > maxExchangeBytes || c.inbound.silent.Len() != 0 || len(c.inbound.peers) != 0 {
+			t.Fatalf("%d bytes sent, %d streams waiting, %d exchanges open", conn.sent, c.inbound.silent.Len(), len(c.inbound.peers))
 		}
 		root := uint64(0)
 		for key, e := range c.store.entries {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"compress/flate"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership"
@@ -528,7 +528,7 @@ func TestAFloodOfOffencesIsCountedAndLoggedALineASecond(t *testing.T) {
 
 func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 	hostile(t, func(t *testing.T, f *fleet) {
-		const flood = maxSilent + 40
+		const flood = handshake.MaxSilent + 40
 		before := f.relay.catalogue.View()
 		for range flood {
 			conn, err := f.mallory.OpenStream(f.ctx, "relay", streamProtocol)
@@ -538,15 +538,11 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
 		}
 		synctest.Wait()
-		in := &f.relay.catalogue.inbound
-		in.mu.Lock()
-		held := len(in.silent)
-		in.mu.Unlock()
-		if held != maxSilentPerPeer {
-			t.Errorf("%d streams wait for their first frame, want %d", held, maxSilentPerPeer)
+		if held := f.relay.catalogue.inbound.silent.Len(); held != handshake.MaxSilentPerPeer {
+			t.Errorf("%d streams wait for their first frame, want %d", held, handshake.MaxSilentPerPeer)
 		}
-		if got := testutil.ToFloat64(f.relay.catalogue.metrics.cutOffs.WithLabelValues("silent")); got != flood-maxSilentPerPeer {
-			t.Errorf("%v silent streams were closed for newer ones, want %d", got, flood-maxSilentPerPeer)
+		if got := testutil.ToFloat64(f.relay.catalogue.metrics.cutOffs.WithLabelValues("silent")); got != flood-handshake.MaxSilentPerPeer {
+			t.Errorf("%v silent streams were closed for newer ones, want %d", got, flood-handshake.MaxSilentPerPeer)
 		}
 		// The worker is not turned away in the meantime.
 		synced := func() float64 {
@@ -564,33 +560,6 @@ func TestAMemberThatOpensEndlessStreamsHoldsFewAndDelaysNoOther(t *testing.T) {
 		f.unharmed("a flood of streams", before)
 		f.give("relay", nil...)
 	})
-}
-
-func TestOverTheBoundOfAllStreamsTheOldestSilentOneGoes(t *testing.T) {
-	in := &inbound{}
-	in.run(t.Context())
-	stream := func(peer string) (f *frames, closed func() bool) {
-		ours, theirs := net.Pipe()
-		t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
-		f = &frames{peer: membership.Peer{ID: peer}, conn: ours}
-		in.await(f)
-		return f, func() bool { return errors.Is(ours.SetDeadline(time.Time{}), io.ErrClosedPipe) }
-	}
-	oldest, oldestClosed := stream("m-0")
-	second, secondClosed := stream("m-1")
-	for n := 2; n < maxSilent; n++ {
-		stream(fmt.Sprintf("m-%d", n))
-	}
-	if oldestClosed() {
-		t.Error("closed below the bound")
-	}
-	newest, newestClosed := stream("another")
-	if !oldestClosed() || secondClosed() || newestClosed() || len(in.silent) != maxSilent {
-		t.Errorf("over the bound: oldest closed %v, second %v, newest %v, %d streams", oldestClosed(), secondClosed(), newestClosed(), len(in.silent))
-	}
-	if in.heard(oldest) || !in.heard(second) || !in.heard(newest) {
-		t.Error("a stream that was closed has its place, or another has lost its own")
-	}
 }
 
 // brittle panics when it checks the records of one author.

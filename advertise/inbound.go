@@ -3,10 +3,10 @@ package advertise
 import (
 	"context"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -18,16 +18,13 @@ type inbound struct {
 	ctx    context.Context      // nil while Run is not running
 	peers  map[string]time.Time // when the exchange of a peer began
 	rests  map[string]time.Time // until when a peer whose exchange took long has no place
-	silent []*frames            // streams whose first frame has not arrived yet, oldest first
+	silent handshake.Silent     // streams whose first frame has not arrived yet
 	open   sync.WaitGroup       // increased only with mu held and ctx set
 }
 
-// Limits of inbound streams. A member opens one exchange with another at a time and sends the
-// first frame with the stream; the second place is for a stream that its restart left behind.
+// Limits of inbound streams. A member opens one exchange with another at a time.
 const (
-	maxInbound       = 2  // simultaneous exchanges
-	maxSilent        = 64 // streams whose first frame has not arrived yet
-	maxSilentPerPeer = 2  // of them of one member
+	maxInbound = 2 // simultaneous exchanges
 	// restFactor times as long as an exchange took its peer has no place, so that one holds at most a
 	// quarter of one in the long run: two members cannot hold both places all the time. An exchange of
 	// less than restAfter, as nearly all are, has no rest.
@@ -75,44 +72,6 @@ func (in *inbound) finish(peer string) {
 	delete(in.peers, peer)
 }
 
-// await adds a stream whose first frame has not arrived. There is always room for it: over a limit
-// the oldest such stream is closed, of the same member if that member is over its share, because
-// otherwise one member could keep out all others.
-func (in *inbound) await(f *frames) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	ofPeer := func(w *frames) bool { return w.peer.ID == f.peer.ID }
-	own := 0
-	for _, w := range in.silent {
-		if ofPeer(w) {
-			own++
-		}
-	}
-	out := -1
-	if own >= maxSilentPerPeer {
-		out = slices.IndexFunc(in.silent, ofPeer)
-	} else if len(in.silent) >= maxSilent {
-		out = 0
-	}
-	if out >= 0 {
-		in.silent[out].cut()
-		in.silent = slices.Delete(in.silent, out, out+1)
-	}
-	in.silent = append(in.silent, f)
-}
-
-// heard removes a stream that waited for its first frame. It reports whether the stream still
-// had its place.
-func (in *inbound) heard(f *frames) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	i := slices.Index(in.silent, f)
-	if i >= 0 {
-		in.silent = slices.Delete(in.silent, i, i+1)
-	}
-	return i >= 0
-}
-
 func (in *inbound) run(ctx context.Context) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -141,11 +100,11 @@ func (c *Catalogue) serve(_ context.Context, peer membership.Peer, conn net.Conn
 // respond waits for the first frame of an exchange, takes a place and answers. The first frame is
 // at most maxOpeningBytes, so that the silent streams together take little memory.
 func (c *Catalogue) respond(ctx context.Context, f *frames) (string, error) {
-	c.inbound.await(f)
+	c.inbound.silent.Await(f.peer.ID, f.conn)
 	kind, b, err := f.receive(maxOpeningBytes)
 	// Without its place the stream is closed already, even if its frame has just arrived.
-	if !c.inbound.heard(f) {
-		return "", refuse("silent", "sent nothing while its peer opened more streams than it may, or members more than %d", maxSilent)
+	if !c.inbound.silent.Heard(f.conn) {
+		return "", refuse("silent", "sent nothing while its peer opened more streams than it may, or members more than %d", handshake.MaxSilent)
 	}
 	if err != nil {
 		return "", err

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -47,6 +48,8 @@ type Keyring struct {
 	// since is when the primary key was put to use, by the clock of the member that started
 	// its use in the fleet; zero if it always was.
 	since time.Time
+	// unsaved is true while the file differs from the keys: the last save failed.
+	unsaved bool
 }
 
 // usedSince begins the line of the file that stores since.
@@ -159,6 +162,11 @@ func newKeyring(file string, keys [][]byte) (*Keyring, error) {
 func (k *Keyring) Fingerprints() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.fingerprints()
+}
+
+// fingerprints is Fingerprints; mu is held.
+func (k *Keyring) fingerprints() []string {
 	out := make([]string, len(k.keys))
 	for i, key := range k.keys {
 		out[i] = fingerprintOf(key)
@@ -198,7 +206,7 @@ func (k *Keyring) texts() []string {
 // given time. Keys that were removed from the fleet while this node was away are removed here.
 //
 // The order of the steps keeps the node able to read gossip if one of them fails: the new key is
-// installed and used before the former primary key is removed.
+// installed and used before the former primary key is removed. All steps are saved together.
 func (k *Keyring) adopt(texts []string, since time.Time) error {
 	if len(texts) == 0 || len(texts) > maxKeys {
 		return fmt.Errorf("a keyring of %d keys: allowed are 1 to %d", len(texts), maxKeys)
@@ -212,35 +220,46 @@ func (k *Keyring) adopt(texts []string, since time.Time) error {
 		}
 		keys[i], theirs[i] = key, fingerprintOf(key)
 	}
-	// Make room first: both keyrings together may have more keys than allowed.
 	drop := func() error {
-		for _, fingerprint := range k.Fingerprints()[1:] {
+		for _, fingerprint := range k.fingerprints()[1:] {
 			if !slices.Contains(theirs, fingerprint) {
-				if err := k.remove(fingerprint); err != nil {
+				if err := k.dropKey(fingerprint); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	}
-	if err := drop(); err != nil {
-		return err
-	}
-	if err := k.installUpTo(keys[0], maxKeys+1); err != nil { // the current primary key is removed next
-		return err
-	}
-	if err := k.useSince(theirs[0], since); err != nil {
-		return err
-	}
-	if err := drop(); err != nil { // the former primary key
-		return err
-	}
-	for _, key := range keys[1:] {
-		if err := k.install(key); err != nil {
+	return k.change(func() error {
+		// Make room first: both keyrings together may have more keys than allowed.
+		if err := drop(); err != nil {
 			return err
 		}
-	}
-	return nil
+		if err := k.addKey(keys[0], maxKeys+1); err != nil { // the current primary key is removed next
+			return err
+		}
+		if err := k.useKey(theirs[0], since); err != nil {
+			return err
+		}
+		if err := drop(); err != nil { // the former primary key
+			return err
+		}
+		for _, key := range keys[1:] {
+			if err := k.addKey(key, maxKeys); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// change makes a change with mu held and saves it. What an earlier change could not save is saved
+// as well, even if this one changes nothing: an operator who has freed the disk repeats the step.
+func (k *Keyring) change(do func() error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := do()
+	return cmp.Or(err, k.save())
 }
 
 // find returns the index of the key with a fingerprint; mu is held.
@@ -260,15 +279,15 @@ func (k *Keyring) key(fingerprint string) ([]byte, bool) {
 
 // install adds a key: from now on it decrypts packets, but does not encrypt them yet. A key that
 // is already installed is not an error.
-func (k *Keyring) install(key []byte) error { return k.installUpTo(key, maxKeys) }
+func (k *Keyring) install(key []byte) error {
+	return k.change(func() error { return k.addKey(key, maxKeys) })
+}
 
-func (k *Keyring) installUpTo(key []byte, most int) error {
-	if len(key) != keySize {
-		return fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// addKey is install; mu is held.
+func (k *Keyring) addKey(key []byte, most int) error {
 	switch {
+	case len(key) != keySize:
+		return fmt.Errorf("a gossip key is %d bytes, this is %d", keySize, len(key))
 	case k.find(fingerprintOf(key)) >= 0:
 		return nil
 	case len(k.keys) >= most:
@@ -278,7 +297,8 @@ func (k *Keyring) installUpTo(key []byte, most int) error {
 		return fmt.Errorf("install key %s: %w", fingerprintOf(key), err)
 	}
 	k.keys = append(k.keys, slices.Clone(key))
-	return k.save()
+	k.unsaved = true
+	return nil
 }
 
 // next returns the time of a use that begins now, later than the last one whatever the clock shows.
@@ -304,8 +324,11 @@ func (k *Keyring) inUseSince() time.Time {
 // primary key never makes its time earlier: of two members with different keyrings, the one with
 // the earlier time gives up its own.
 func (k *Keyring) useSince(fingerprint string, since time.Time) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	return k.change(func() error { return k.useKey(fingerprint, since) })
+}
+
+// useKey is useSince; mu is held.
+func (k *Keyring) useKey(fingerprint string, since time.Time) error {
 	i := k.find(fingerprint)
 	if i < 0 {
 		return fmt.Errorf("use key %s: it is not installed here: install it first", fingerprint)
@@ -317,20 +340,28 @@ func (k *Keyring) useSince(fingerprint string, since time.Time) error {
 		k.since = since
 	}
 	k.toFront(i)
-	return k.save()
+	return nil
 }
 
 // remove removes a key. The primary key cannot be removed; removing a key that is not installed
 // is not an error.
 func (k *Keyring) remove(fingerprint string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	return k.change(func() error { return k.dropKey(fingerprint) })
+}
+
+// keyInUse is why a member does not remove its primary key.
+func keyInUse(fingerprint string) error {
+	return fmt.Errorf("remove key %s: it is in use: use another one first", fingerprint)
+}
+
+// dropKey is remove; mu is held.
+func (k *Keyring) dropKey(fingerprint string) error {
 	i := k.find(fingerprint)
 	switch {
 	case i < 0:
 		return nil
 	case i == 0:
-		return fmt.Errorf("remove key %s: it is in use: use another one first", fingerprint)
+		return keyInUse(fingerprint)
 	}
 	inUse := k.keys[0]
 	// memberlist removes a key by shifting the slice that its receivers read without a
@@ -352,7 +383,8 @@ func (k *Keyring) remove(fingerprint string) error {
 		return fmt.Errorf("remove key %s: %w", fingerprint, err)
 	}
 	k.keys = k.keys[:i]
-	return k.save()
+	k.unsaved = true
+	return nil
 }
 
 // toFront moves a key to the front and keeps the order of the others, like memberlist does when
@@ -360,12 +392,13 @@ func (k *Keyring) remove(fingerprint string) error {
 func (k *Keyring) toFront(i int) {
 	key := k.keys[i]
 	k.keys = slices.Insert(slices.Delete(slices.Clone(k.keys), i, i+1), 0, key)
+	k.unsaved = true
 }
 
-// save replaces the whole file; mu is held. A key that could not be saved still works until the
-// next restart, so save returns an error but the change stays in effect.
+// save replaces the whole file if it differs from the keys; mu is held. A key that could not be saved
+// still works until the next restart, so save returns an error but the change stays in effect.
 func (k *Keyring) save() error {
-	if k.file == "" {
+	if k.file == "" || !k.unsaved {
 		return nil
 	}
 	var text strings.Builder
@@ -394,6 +427,7 @@ func (k *Keyring) save() error {
 	if err != nil {
 		return fmt.Errorf("the change is in effect, but it was not saved and a restart loses it: %w", err)
 	}
+	k.unsaved = false
 	return nil
 }
 

@@ -170,6 +170,51 @@ func TestAFileKeepsTheKeysOverARestart(t *testing.T) {
 	}
 }
 
+// The disk is full at one step. The operator frees it and repeats the step, which changes no key
+// in memory any more.
+func TestAStepThatWasNotSavedIsSavedWhenItIsRepeated(t *testing.T) {
+	for name, step := range map[string]struct {
+		do   func(*Keyring) error
+		want []string
+	}{
+		"install": {func(k *Keyring) error { return k.install(testKey(3)) }, prints(1, 2, 3)},
+		"use":     {func(k *Keyring) error { return k.Use(prints(2)[0]) }, prints(2, 1)},
+		"remove":  {func(k *Keyring) error { return k.remove(prints(2)[0]) }, prints(1)},
+		"adopt":   {func(k *Keyring) error { return k.adopt(keyring(t, 3, 4).texts(), time.Now()) }, prints(3, 4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "etc")
+			file := filepath.Join(dir, "keys")
+			text := hex.EncodeToString(testKey(1)) + "\n" + hex.EncodeToString(testKey(2)) + "\n"
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			k, err := OpenKeyring(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(dir, dir+".full"); err != nil { // root writes in any directory that is there
+				t.Fatal(err)
+			}
+			for range 2 { // a repetition that fails again reports it again
+				if err := step.do(k); err == nil || !strings.Contains(err.Error(), "a restart loses it") {
+					t.Errorf("not saved, and reported as %v", err)
+				}
+				if got := k.Fingerprints(); !slices.Equal(got, step.want) {
+					t.Errorf("in effect are %v, want %v", got, step.want)
+				}
+			}
+			if err := errors.Join(os.Rename(dir+".full", dir), step.do(k)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := OpenKeyring(file)
+			if err != nil || !slices.Equal(again.Fingerprints(), step.want) {
+				t.Errorf("a restart finds %v, want %v: %v", again.Fingerprints(), step.want, err)
+			}
+		})
+	}
+}
+
 func TestARotationThroughASymlinkKeepsTheLinkAndWritesItsTarget(t *testing.T) {
 	dir := t.TempDir()
 	store, etc := filepath.Join(dir, "store"), filepath.Join(dir, "etc")

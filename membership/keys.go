@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/internal/handshake"
 )
 
 // The keys/1 protocol changes the keyring of another member:
@@ -87,8 +89,9 @@ var ErrNoKeyring = errors.New("this member has no gossip keys: start the fleet w
 // Keys carries out an operation on this member and on every other live member, and returns their
 // answers, sorted by id. argument is the key in text form for InstallKey, a fingerprint for
 // UseKey and RemoveKey. UseKey changes nothing until every live member has the key; after ten
-// seconds it returns an error with the members that do not have it. The error is nil if the
-// operation succeeded on all members.
+// seconds it returns an error with the members that do not have it. RemoveKey changes nothing while
+// a live member still encrypts with the key, or does not answer. The error is nil if the operation
+// succeeded on all members.
 func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string) ([]KeyResult, error) {
 	if n.cfg.Keyring == nil {
 		return nil, ErrNoKeyring
@@ -115,17 +118,35 @@ func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string
 		}
 		request.Since = n.cfg.Keyring.next()
 	}
-	results := n.askAll(ctx, request)
-	var failed []string
-	for _, r := range results {
-		if r.Error != "" {
-			failed = append(failed, r.Member)
+	// So has a remove: a member that still encrypts with the key, such as one that was down during the
+	// use, would refuse to remove it, and could not be read by the others from then on.
+	if operation == RemoveKey {
+		results := n.askAll(ctx, keysRequest{Operation: ListKeys})
+		for i, r := range results {
+			if len(r.Fingerprints) > 0 && r.Fingerprints[0] == argument {
+				results[i].Error = keyInUse(argument).Error()
+			}
+		}
+		if err := failed(operation, results); err != nil {
+			return results, fmt.Errorf("%w: no member has removed it, because one that encrypts with it would be cut off: have all use another key with `relay keys use`, then repeat this", err)
 		}
 	}
-	if len(failed) > 0 {
-		return results, fmt.Errorf("key %s failed on %d of %d members: %s", operation, len(failed), len(results), strings.Join(failed, ", "))
+	results := n.askAll(ctx, request)
+	return results, failed(operation, results)
+}
+
+// failed returns an error with the members on which an operation failed, or nil.
+func failed(operation KeyOperation, results []KeyResult) error {
+	var members []string
+	for _, r := range results {
+		if r.Error != "" {
+			members = append(members, r.Member)
+		}
 	}
-	return results, nil
+	if len(members) == 0 {
+		return nil
+	}
+	return fmt.Errorf("key %s failed on %d of %d members: %s", operation, len(members), len(results), strings.Join(members, ", "))
 }
 
 // awaitKey waits until every live member has the key.
@@ -219,7 +240,11 @@ func (n *Node) exchangeKeys(ctx context.Context, conn net.Conn, request keysRequ
 	if err != nil {
 		return reply, err
 	}
-	_, err = n.receiveKeys(conn, &reply, boundReply(challenge, sent))
+	answer, err := readFrame(conn)
+	if err != nil {
+		return reply, err
+	}
+	err = n.openKeys(answer, &reply, boundReply(challenge, sent))
 	return reply, err
 }
 
@@ -230,17 +255,10 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	challenge := make([]byte, 16)
 	_, _ = rand.Read(challenge) // never fails
 	var request keysRequest
-	var asked []byte
-	err := conn.SetDeadline(time.Now().Add(keysTimeout))
-	if err == nil {
-		err = writeFrame(conn, challenge)
-	}
-	if err == nil {
-		asked, err = n.receiveKeys(conn, &request, append(challenge, "request"...))
-	}
+	asked, fault, err := n.awaitRequest(peer, conn, challenge, &request)
 	if err != nil {
-		n.metrics.refused(inbound, fieldKey)
-		n.logger.Debug("a request to change gossip keys was not understood", "peer", peer.ID, "err", err)
+		n.metrics.refused(inbound, fault)
+		n.logger.Debug("a request to change gossip keys was refused", "peer", peer.ID, "reason", fault, "err", err)
 		return
 	}
 	var reply keysReply
@@ -261,6 +279,30 @@ func (n *Node) serveKeys(_ context.Context, peer Peer, conn net.Conn) {
 	if _, err := n.sendKeys(conn, reply, boundReply(challenge, asked)); err != nil {
 		n.logger.Debug("cannot answer a request about gossip keys", "peer", peer.ID, "err", err)
 	}
+}
+
+// awaitRequest sends the challenge and receives the request. fault is for what a request is refused.
+func (n *Node) awaitRequest(peer Peer, conn net.Conn, challenge []byte, request *keysRequest) (asked []byte, fault string, err error) {
+	n.asking.Await(peer.ID, conn)
+	if err = conn.SetDeadline(time.Now().Add(keysTimeout)); err == nil {
+		err = writeFrame(conn, challenge)
+	}
+	if err == nil {
+		asked, err = readFrame(conn)
+	}
+	switch placed := n.asking.Heard(conn); {
+	case !placed:
+		return nil, fieldSilent, fmt.Errorf("no request came while its peer opened more than %d streams, or members more than %d", handshake.MaxSilentPerPeer, handshake.MaxSilent)
+	case errors.Is(err, errHello) || errors.Is(err, errTLS):
+		return nil, fieldMalformed, err
+	case err != nil:
+		return nil, fieldSilent, err
+	}
+	err = n.openKeys(asked, request, append(challenge, "request"...))
+	if errors.Is(err, errSealed) {
+		return nil, fieldKey, err
+	}
+	return asked, fieldMalformed, err
 }
 
 // changeKeys carries out an operation on this member's keyring.
@@ -366,8 +408,7 @@ func boundReply(challenge, request []byte) []byte {
 	return slices.Concat(challenge, []byte("reply"), request)
 }
 
-// sendKeys and receiveKeys transfer one message, sealed unless TLS is used. They return it as it
-// was on the wire.
+// sendKeys sends one message, sealed unless TLS is used. It returns the message as it was sent.
 func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) (sent []byte, err error) {
 	body, err := json.Marshal(message)
 	if err != nil {
@@ -384,18 +425,14 @@ func (n *Node) sendKeys(conn net.Conn, message any, bound []byte) (sent []byte, 
 	return body, writeFrame(conn, body)
 }
 
-func (n *Node) receiveKeys(conn net.Conn, message any, bound []byte) (received []byte, err error) {
-	body, err := readFrame(conn)
-	if err != nil {
-		return nil, err
-	}
-	plain := body
+// openKeys reads a message of sendKeys.
+func (n *Node) openKeys(body []byte, message any, bound []byte) (err error) {
 	if n.cfg.Identity == nil {
-		if plain, err = n.cfg.Keyring.unseal(body, bound); err != nil {
-			return nil, err
+		if body, err = n.cfg.Keyring.unseal(body, bound); err != nil {
+			return err
 		}
 	}
-	return body, json.Unmarshal(plain, message)
+	return json.Unmarshal(body, message)
 }
 
 // seal encrypts with a key derived from a gossip key, so that this use and memberlist's use never

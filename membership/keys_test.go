@@ -2,11 +2,15 @@ package membership
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -105,5 +109,100 @@ func TestAReplyAboutKeysIsNotPlayedBackToItsInitiator(t *testing.T) {
 	served.Wait()
 	if err == nil {
 		t.Errorf("the reply of another exchange counts: %+v", replayed)
+	}
+}
+
+func TestAMemberThatOpensEndlessStreamsForKeysHoldsFewAndDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 100
+		network := memnet.New(memnet.Config{Seed: 1, Latency: time.Millisecond})
+		defer network.Close()
+		a := authority(t)
+		join := func(id string, role identity.Role, host string) *testNode {
+			h := network.Host(host)
+			n := start(t, func(c *Config) {
+				c.ID, c.Role, c.Network, c.BindAddr, c.Keyring = id, role, h, host+":7400", keyring(t, 1)
+				if id != "r1" {
+					c.Seeds = []string{"10.0.0.1:7400"}
+				}
+				certified(t, a, c, nil)
+			})
+			return n
+		}
+		relay := join("r1", identity.RoleRelay, "10.0.0.1")
+		other := join("r2", identity.RoleRelay, "10.0.0.2")
+		mallory := join("w1", identity.RoleWorker, "10.0.0.3")
+		for _, n := range []*testNode{relay, other, mallory} {
+			defer n.Close()
+			n.await(t, "all", sees("r1", "r2", "w1"))
+		}
+		held := func() int { // the streams whose handlers run
+			relay.transport.mu.Lock()
+			defer relay.transport.mu.Unlock()
+			return len(relay.transport.open)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before := held()
+		for range flood {
+			conn, err := mallory.OpenStream(t.Context(), "r1", protocolKeys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
+		}
+		time.Sleep(100 * time.Millisecond) // less than a request may take
+		synctest.Wait()
+		if n := held() - before; n != 2 {
+			t.Errorf("%d streams wait for a request, want 2", n)
+		}
+		results, err := other.Keys(t.Context(), ListKeys, "")
+		if err != nil || len(results) != 3 {
+			t.Errorf("another relay was not answered: %v, %v", results, err)
+		}
+		time.Sleep(2 * keysTimeout)
+		synctest.Wait()
+		if n := held(); n != before {
+			t.Errorf("%d streams are left, %d were there before", n, before)
+		}
+		if silent, key := relay.Refusals("silent"), relay.Refusals(reasonOf(fieldKey)); silent != flood || key != 0 {
+			t.Errorf("%v streams were counted as silent and %v as with a wrong key, want %d and 0", silent, key, flood)
+		}
+	})
+}
+
+func TestARequestAboutKeysThatIsNotUnderstoodIsCountedByItsFault(t *testing.T) {
+	for reason, send := range map[string]func(net.Conn, []byte){
+		"gossip_key": func(conn net.Conn, challenge []byte) {
+			sealed, _ := seal(testKey(2), []byte(`{"operation":"list"}`), append(challenge, "request"...))
+			_ = writeFrame(conn, sealed)
+		},
+		"malformed": func(conn net.Conn, challenge []byte) {
+			sealed, _ := seal(testKey(1), []byte(`{`), append(challenge, "request"...))
+			_ = writeFrame(conn, sealed)
+		},
+		"silent": func(conn net.Conn, _ []byte) { _, _ = conn.Write([]byte{0, 9, 1}) }, // and no more
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &Node{cfg: Config{Keyring: keyring(t, 1)}, metrics: newMetrics(nil, func() float64 { return 0 }), logger: slog.New(slog.DiscardHandler)}
+			near, far := net.Pipe()
+			var served sync.WaitGroup
+			served.Go(func() { n.serveKeys(t.Context(), Peer{ID: "r2", Role: identity.RoleRelay}, far) })
+			challenge, err := readFrame(near)
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(near, challenge)
+			served.Wait()
+			for _, other := range []string{"gossip_key", "malformed", "silent"} {
+				want := 0.0
+				if other == reason {
+					want = 1
+				}
+				if got := n.Refusals(other); got != want {
+					t.Errorf("a request that is %s: counted %v as %s", reason, got, other)
+				}
+			}
+		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/discovery"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/internal/gossip"
@@ -65,6 +66,7 @@ type Node struct {
 	leaving   atomic.Bool      // Leave was called
 	draining  atomic.Bool      // an operator has taken this member out of rotation
 	drained   chan struct{}    // draining changed; to followMetadata
+	asking    handshake.Silent // streams for gossip keys whose request has not arrived yet
 
 	list  *memberlist.Memberlist // set by Start
 	guard *trust.Guard           // nil without certificates

@@ -63,11 +63,13 @@ const (
 	fieldUnexpectedTLS = "unexpected_tls"
 	// fieldTooMany: more members than the limit allows.
 	fieldTooMany = "too_many_members"
+	// fieldSilent: a stream for gossip keys on which no request came, or that gave way to newer ones.
+	fieldSilent = "silent"
 )
 
 var refusalFields = [...]string{
 	fieldCluster, fieldEnvironment, fieldFormat, fieldRole, fieldID, fieldProtocol,
-	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS,
+	fieldMalformed, fieldKey, fieldCertificate, fieldTooMany, fieldNoCertificate, fieldUnexpectedTLS, fieldSilent,
 }
 
 // remedies end the texts of refusals for which both sides get the same text.

@@ -4,7 +4,8 @@
 // Promise: Listener.Accept returns only connections whose TLS handshake is complete and whose
 // certificate may connect. A flood of others takes neither descriptors nor goroutines without
 // bound: the oldest of a source, or of all, gives way to a newer one. Handshakes of one source
-// that are refused take about an eighth of the processors, however fast it begins them.
+// that are refused take about an eighth of the processors, however fast it begins them. A member
+// that has proven its identity and sends nothing keeps two streams of a protocol (Silent).
 //
 //	socket ─► Pending (bounded) ─► Pace (per source) ─► handshake ─► Accept
 //	                 └► gives way     └► too fast           └► refused: counted by reason, logged rarely
