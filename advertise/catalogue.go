@@ -69,6 +69,8 @@ type Catalogue struct {
 	finished              chan *finished
 	exchanges             sync.WaitGroup
 	fetches               map[instance]*pendingFetch
+	early                 map[string]mail // hints of lives that have not begun here, by member
+	misses                updates         // fetches that brought nothing, by the member whose record was wanted
 }
 
 // New registers a catalogue's handlers on the gossip node. It starts no goroutine.
@@ -81,7 +83,7 @@ func New(cfg Config) (*Catalogue, error) {
 		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(registry), mailbox: newMailbox(mailboxLimit),
 		calls: make(chan func()), ownWake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		store: newStore(storeConfig{}), unverified: newUnverified(), updates: updates{}, outbound: map[string]*finished{}, finished: make(chan *finished),
-		fetches: map[instance]*pendingFetch{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		fetches: map[instance]*pendingFetch{}, early: map[string]mail{}, misses: updates{}, random: rand.New(rand.NewPCG(cfg.Seed, 0)),
 		rate:    rate.NewLimiter(rate.Limit(cfg.ExchangeRate), sendBurst),
 		logRate: rate.NewLimiter(rate.Every(time.Second), logBurst),
 	}
@@ -206,7 +208,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.expireFetches()
 			c.unverified.expire(now)
 			c.updates.expire(now)
-			c.unpark(c.unverified.ids()) // a live member's new certificate may be known by now
+			c.unpark(c.unverified.authors()) // a live member's new certificate may be known by now
 		}
 		c.startExchanges(ctx)
 		if c.dirty {
@@ -302,6 +304,7 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		c.touch(id)
 	}
 	c.unpark(changed)
+	c.followEarly(changed)
 	c.dirty = true // a view contains its snapshot
 	c.forget(s)
 	c.partners.greet(s.Self(), before, s)
@@ -439,7 +442,7 @@ func (c *Catalogue) unpark(changed []string) {
 		if errors.Is(x.err, membership.ErrUnproven) {
 			continue
 		}
-		c.unverified.drop(key)
+		c.unverified.drop(id)
 		if e, result, err := c.merge(x); err != nil {
 			c.logger.Debug("dropped a parked record", "error", err)
 		} else if result == applied {

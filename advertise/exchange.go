@@ -241,10 +241,17 @@ func (c *Catalogue) receiveRecords(ctx context.Context, f *frames) (wanted []ins
 
 // mergeAll merges one frame of an exchange. A bad record does not end the exchange, because a later
 // build may have sent it; f remembers the first one for the log.
+//
+// A record with an unknown certificate may be genuine, and a fleet may renew all certificates in the
+// same minute. But an honest peer sends at most two records of a member in an exchange, that of the life
+// that is live there and that of the life that is live here, so more of one are invented.
 func (c *Catalogue) mergeAll(records []examined, f *frames) {
 	var news []*entry
 	for _, x := range records {
 		e, result, err := c.merge(x)
+		if err == nil && errors.Is(x.err, membership.ErrUnproven) {
+			err = c.countUnproven(x.entry, f)
+		}
 		switch {
 		case err != nil:
 			f.dropped++
@@ -256,6 +263,21 @@ func (c *Catalogue) mergeAll(records []examined, f *frames) {
 		}
 	}
 	c.spreadSome(news)
+}
+
+// countUnproven returns why a record with an unknown certificate counts as a bad one; nil if it does not.
+func (c *Catalogue) countUnproven(e *entry, f *frames) error {
+	id := e.record.NodeID
+	if _, live := c.store.members.Get(id); !live {
+		return nil
+	}
+	if f.unproven == nil {
+		f.unproven = map[string]int{}
+	}
+	if f.unproven[id]++; f.unproven[id] > maxUnproven {
+		return refuse(string(unproven), "record of %q, epoch %d: its certificate is not known here, and an honest member sends at most %d such records of a live member", id, e.record.Epoch, maxUnproven)
+	}
+	return nil
 }
 
 // sendRequested sends those of the wanted records that this node has, and ends the turn. An

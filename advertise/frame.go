@@ -26,6 +26,7 @@ const (
 	minFrameCharge      = 16 << 10  // least size that a frame counts as: limits the number of tiny frames
 	maxItems            = 1 << 17   // instances in all lists or wants, or records, of one direction
 	maxBadRecords       = 1 << 10   // invalid records, perhaps of a later build, before the exchange is ended
+	maxUnproven         = 2         // records of one live member with an unknown certificate; more are bad records
 	frameTimeout        = 10 * time.Second
 	exchangeTimeout     = 60 * time.Second
 	itemsPerFrame       = 1024     // instances, of at most 170 bytes each, or records
@@ -187,11 +188,12 @@ type frames struct {
 	rate      *rate.Limiter
 	counter   *prometheus.CounterVec
 
-	dropped        int           // bad records received
-	firstBad       error         // why the first of them was dropped
-	foreign        *entry        // a record in the name of this node that it did not write
-	sent, received int           // bytes, limited by maxExchangeBytes
-	deflater       *flate.Writer // created at first use, because most exchanges do not need it
+	dropped        int            // bad records received
+	firstBad       error          // why the first of them was dropped
+	unproven       map[string]int // records of live members with an unknown certificate, by author
+	foreign        *entry         // a record in the name of this node that it did not write
+	sent, received int            // bytes, limited by maxExchangeBytes
+	deflater       *flate.Writer  // created at first use, because most exchanges do not need it
 	inflater       io.ReadCloser
 }
 

@@ -30,7 +30,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := metric.With(reg)
 	m := &metrics{
-		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member whose role does not write such records), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), limited (its author publishes more than 120 a minute), hint, overflow or invalid_<reason>.", "result"),
+		received:  f.CounterVec("ringway_advertise_records_received_total", "Records and hints received, by result: applied, old, foreign (in this node's name), role (of a member whose role does not write such records), forged (not signed by its author), unproven (of an author whose certificate is not known yet), refused (too many of members that are not alive), limited (its author publishes more than 120 a minute, or too many hints of it led to no record), hint, overflow or invalid_<reason>.", "result"),
 		exchanges: f.CounterVec("ringway_advertise_exchanges_total", "Record exchanges with one peer, by direction (out, in) and result (same, synced, fetched, busy, failed, slow, hostile).", "direction", "result"),
 		cutOffs:   f.CounterVec("ringway_advertise_exchange_cut_offs_total", "Record exchanges ended here because of what the peer sent, by reason (frame_size, bomb, endless, out_of_turn, malformed, slow, silent (the oldest of too many streams that had sent nothing) or a field).", "reason"),
 		bytes:     f.CounterVec("ringway_advertise_exchange_bytes_total", "Bytes of record exchanges, by direction (sent, received).", "direction"),

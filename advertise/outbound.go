@@ -208,19 +208,22 @@ func (p *partners) ended(ok bool) {
 // pendingFetch is a record to fetch: gossip carried only a hint because it is too large.
 type pendingFetch struct {
 	stamp    stamp
+	had      stamp // of the record that was there when the fetch began
 	attempts int
 	running  bool
 }
 
 // receiveHint schedules the fetch of a record that is too large for gossip. A hint is not signed,
-// so it changes nothing by itself: all that a false one can cause is a fetch that finds nothing,
-// and the number of fetches is limited.
+// so it changes nothing by itself. But all members hear it, and each opens a stream to the author that
+// it names. So only the life that membership knows is fetched, and fetches that bring nothing have a
+// rate for each author. What these drop is brought by a comparison.
 func (c *Catalogue) receiveHint(m mail) {
 	c.metrics.receive(hinted)
-	if e := c.store.entries[m.from]; e != nil && m.stamp.compare(e.stamp) <= 0 {
+	if c.store.has(m.from, m.stamp) {
 		return
 	}
-	if author, _ := c.store.writer(m.from.id); author.Role == identity.RoleRelay && c.own.role == identity.RoleWorker {
+	author, live := c.store.writer(m.from.id)
+	if author.Role == identity.RoleRelay && c.own.role == identity.RoleWorker {
 		// No worker uses what relays state, and all workers together would fetch it from one
 		// relay.
 		return
@@ -229,13 +232,40 @@ func (c *Catalogue) receiveHint(m mail) {
 		c.metrics.receive("invalid_future_epoch")
 		return
 	}
-	if f := c.fetches[m.from]; f != nil {
-		if m.stamp.compare(f.stamp) > 0 {
-			f.stamp, f.attempts = m.stamp, 0
-		}
-		return
+	switch waiting, waits := c.early[m.from.id]; {
+	case live && m.from.epoch == author.Epoch:
+		c.planFetch(m)
+	case live && m.from.epoch < author.Epoch, m.from.epoch < waiting.from.epoch:
+		c.metrics.receive(old)
+	case !waits && len(c.early) >= maxFetches:
+		c.metrics.receive(refused)
+	default:
+		c.early[m.from.id] = m // it has overtaken the news of a start
 	}
-	if len(c.fetches) < maxFetches {
+}
+
+// followEarly plans the fetches of members whose life has begun since the hint came.
+func (c *Catalogue) followEarly(changed []string) {
+	for _, id := range changed {
+		if m, waits := c.early[id]; waits && c.store.isAlive(m.from) {
+			delete(c.early, id)
+			c.planFetch(m)
+		}
+	}
+}
+
+// planFetch plans to fetch the record of a live member.
+func (c *Catalogue) planFetch(m mail) {
+	switch f := c.fetches[m.from]; {
+	case f != nil:
+		if m.stamp.compare(f.stamp) > 0 {
+			if f.stamp = m.stamp; !f.running {
+				f.attempts = 0
+			}
+		}
+	case c.misses.spent(m.from.id, c.cfg.Now()):
+		c.metrics.receive(limited)
+	case len(c.fetches) < maxFetches:
 		c.fetches[m.from] = &pendingFetch{stamp: m.stamp}
 	}
 }
@@ -257,7 +287,7 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 		if peer == "" || peer == c.own.instance.id || c.exchangingWith(peer) {
 			continue
 		}
-		f.running = true
+		f.running, f.had = true, c.stampOf(key)
 		end := &finished{peer: peer, fetch: &key}
 		if peer == key.id {
 			end.again = ownerPause + time.Duration(c.partners.random.Int64N(int64(ownerPause)))
@@ -268,19 +298,33 @@ func (c *Catalogue) startFetches(ctx context.Context) {
 	}
 }
 
-// endFetch ends a fetch if it has brought the record. After fetchAttempts the hint counts as false;
-// if it was not, a comparison brings the record.
+// endFetch ends a fetch if it has brought the record. After fetchAttempts, or too many attempts for all
+// hints of its author, the hint counts as false; if it was not, a comparison brings the record. Only
+// an attempt that brought nothing takes a token: an author that changes its record has signed that.
 func (c *Catalogue) endFetch(key instance) {
-	pending := c.fetches[key]
+	pending, now := c.fetches[key], c.cfg.Now()
 	pending.running = false
 	pending.attempts++
-	e := c.store.entries[key]
-	if pending.attempts >= fetchAttempts || e != nil && pending.stamp.compare(e.stamp) <= 0 {
+	if c.stampOf(key).compare(pending.had) <= 0 {
+		c.misses.take(key.id, now, hintMissesPerMinute, hintMisses)
+	}
+	if pending.attempts >= fetchAttempts || c.misses.spent(key.id, now) || c.store.has(key, pending.stamp) {
 		delete(c.fetches, key)
 	}
 }
 
-// expireFetches drops fetches that could not be started because no member was available.
+// stampOf returns the stamp of the record of an instance, a zero one if there is none.
+func (c *Catalogue) stampOf(key instance) stamp {
+	if e := c.store.entries[key]; e != nil {
+		return e.stamp
+	}
+	return stamp{}
+}
+
+// expireFetches drops fetches that could not be started because no member was available, and hints
+// whose life has not begun.
 func (c *Catalogue) expireFetches() {
+	c.misses.expire(c.cfg.Now())
+	clear(c.early)
 	maps.DeleteFunc(c.fetches, func(_ instance, f *pendingFetch) bool { return !f.running })
 }

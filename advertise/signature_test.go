@@ -5,7 +5,10 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -323,6 +326,96 @@ func TestParkedRecordsAreBoundedInNumberAndBytes(t *testing.T) {
 	}
 	if got := p.put(entryOf("7", 3, maxParkedBytes), start); got != refused {
 		t.Errorf("one of %d bytes is %s", maxParkedBytes, got)
+	}
+}
+
+// Any member can write records of invented lives of another one, with a key that no certificate has.
+func TestOfOneAuthorOneRecordIsParked(t *testing.T) {
+	p := newListener(t)
+	p.keys.unknown["a"] = true
+	sign := func(epoch, sequence uint64) []byte {
+		return p.keys.signedBy(t, "a", Record{NodeID: "a", Epoch: epoch, Sequence: sequence, Services: echo(1)})
+	}
+	for epoch := range uint64(100) {
+		p.gossip(sign(epoch+2, 1), "a")
+	}
+	p.mergeAll([]examined{p.examine(sign(101, 2)), p.examine(sign(1, 9)), p.examine(sign(101, 1))}, &frames{})
+	if n := len(p.unverified.records); n != 1 || p.unverified.bytes != len(sign(101, 2)) {
+		t.Errorf("%d records of %d bytes are parked, want the newest one", n, p.unverified.bytes)
+	}
+	if p.received(unproven) != 101 || p.received(old) != 2 {
+		t.Errorf("%v records are counted as unproven and %v as old, want 101 and 2", p.received(unproven), p.received(old))
+	}
+	p.keys.learn("a")
+	p.setMembers(snapshotOf(map[string]uint64{"a": 101, "b": 1}))
+	if e := p.store.entries[instance{"a", 101}]; e == nil || e.stamp.sequence != 2 || len(p.unverified.records) != 0 || p.unverified.bytes != 0 {
+		t.Errorf("when its life has begun, the record is %+v and %d are parked", e, len(p.unverified.records))
+	}
+}
+
+func TestWhoSendsManyRecordsOfALiveMemberWithUnknownKeysIsCutOffAndNamed(t *testing.T) {
+	signedNetwork(t, []string{"worker-0"}, func(t *testing.T, n *network, k *keys) {
+		log := &lockedBuffer{}
+		relay := n.joinWith("relay-0", identity.RoleRelay, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+		n.join("worker-0", identity.RoleWorker)
+		mallory := n.join("mallory", identity.RoleWorker)
+		settle(time.Minute)
+		log.take()
+		conn, err := mallory.OpenStream(n.ctx, "relay-0", streamProtocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
+		s := speak(t, conn)
+		if err = s.send(n.ctx, frameHello, hello(0xbad)); err == nil {
+			err = s.sendList(n.ctx, bitmap{}, nil)
+		}
+		sent := 0
+		for epoch := uint64(1); err == nil && sent < 25_000; sent += itemsPerFrame {
+			var raws [][]byte
+			for range itemsPerFrame {
+				raws = append(raws, k.signedBy(t, "worker-0", Record{NodeID: "worker-0", Epoch: epoch, Sequence: 1}))
+				epoch++
+			}
+			err = s.send(n.ctx, frameRecords, encoded(t, wireRecords{raws}))
+		}
+		settle(time.Second)
+		if got := relay.count("exchange_cut_offs_total", "bad_records"); got != 1 || sent > 4*itemsPerFrame {
+			t.Errorf("%v exchanges are cut off, after %d records", got, sent)
+		}
+		if text := log.take(); !strings.Contains(text, "peer=mallory") || !strings.Contains(text, "worker-0") {
+			t.Errorf("the log does not name the peer and the author:\n%s", text)
+		}
+	})
+}
+
+// All members of a fleet may get new certificates in the same minute, or restart with them. A peer that
+// knows them sends all their records, of the last life and of this one.
+func TestAPeerThatKnowsTheNewCertificatesOfAWholeFleetIsNotCutOff(t *testing.T) {
+	const workers = 2 * maxBadRecords
+	p := newListener(t)
+	epochs := map[string]uint64{}
+	var records []examined
+	for i := range workers {
+		id := fmt.Sprint("w", i)
+		epochs[id], p.keys.unknown[id] = 1, true
+		for epoch := uint64(1); epoch <= 2; epoch++ {
+			records = append(records, p.examine(p.keys.signedBy(t, id, Record{NodeID: id, Epoch: epoch, Sequence: 1, Services: echo(1)})))
+		}
+	}
+	p.setMembers(snapshotOf(epochs))
+	f := &frames{}
+	p.mergeAll(records, f)
+	if f.dropped > 0 || len(p.unverified.records) != workers {
+		t.Errorf("%d records are bad: %v; %d are parked, want %d", f.dropped, f.firstBad, len(p.unverified.records), workers)
+	}
+	for id := range epochs {
+		p.keys.learn(id)
+		epochs[id] = 2
+	}
+	p.setMembers(snapshotOf(epochs))
+	if len(p.store.entries) != workers {
+		t.Errorf("%d records arrive, want %d", len(p.store.entries), workers)
 	}
 }
 

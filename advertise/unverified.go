@@ -1,7 +1,9 @@
 package advertise
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -14,14 +16,15 @@ const (
 )
 
 // unverified holds records whose author's certificate is not known yet, the newest of each
-// instance. These records are not trusted: they are kept separate from the store and never
+// author: one of an earlier life is of no use, and any member can invent lives of another one.
+// These records are not trusted: they are kept separate from the store and never
 // replace a verified record. When it is full, new records are dropped, and an exchange
 // brings them later. Run's goroutine owns it.
 //
 // A forgery can take the place of a genuine record here. It is dropped when the certificate
 // arrives, and an exchange brings the genuine record.
 type unverified struct {
-	records map[instance]unverifiedRecord
+	records map[string]unverifiedRecord // by the id of the author
 	bytes   int
 }
 
@@ -30,16 +33,16 @@ type unverifiedRecord struct {
 	since time.Time
 }
 
-func newUnverified() *unverified { return &unverified{records: map[instance]unverifiedRecord{}} }
+func newUnverified() *unverified { return &unverified{records: map[string]unverifiedRecord{}} }
 
 // put parks a record. The outcome is unproven if it was parked, else old or refused. Number and
 // bytes are limited, because a record may have 256 kB.
 func (p *unverified) put(e *entry, now time.Time) outcome {
-	key := e.instance()
-	before, known := p.records[key]
+	author := e.record.NodeID
+	before, known := p.records[author]
 	size := len(e.raw)
 	if known {
-		if e.stamp.compare(before.entry.stamp) <= 0 {
+		if cmp.Or(cmp.Compare(e.record.Epoch, before.entry.record.Epoch), e.stamp.compare(before.entry.stamp)) <= 0 {
 			return old
 		}
 		size -= len(before.entry.raw)
@@ -47,35 +50,31 @@ func (p *unverified) put(e *entry, now time.Time) outcome {
 	if !known && len(p.records) >= maxParked || p.bytes+size > maxParkedBytes {
 		return refused
 	}
-	p.records[key] = unverifiedRecord{e, now}
+	p.records[author] = unverifiedRecord{e, now}
 	p.bytes += size
 	return unproven
 }
 
 // raw returns the parked record of an instance, nil if there is none.
 func (p *unverified) raw(key instance) []byte {
-	if r, ok := p.records[key]; ok {
+	if r, ok := p.records[key.id]; ok && r.entry.record.Epoch == key.epoch {
 		return r.entry.raw
 	}
 	return nil
 }
 
-func (p *unverified) ids() (ids []string) {
-	for key := range p.records {
-		ids = append(ids, key.id)
-	}
-	return ids
-}
+// authors returns the ids of all authors.
+func (p *unverified) authors() []string { return slices.Collect(maps.Keys(p.records)) }
 
-func (p *unverified) drop(key instance) {
-	if r, ok := p.records[key]; ok {
+func (p *unverified) drop(author string) {
+	if r, ok := p.records[author]; ok {
 		p.bytes -= len(r.entry.raw)
-		delete(p.records, key)
+		delete(p.records, author)
 	}
 }
 
 func (p *unverified) expire(now time.Time) {
-	maps.DeleteFunc(p.records, func(_ instance, r unverifiedRecord) bool {
+	maps.DeleteFunc(p.records, func(_ string, r unverifiedRecord) bool {
 		expired := now.Sub(r.since) >= parkedAge
 		if expired {
 			p.bytes -= len(r.entry.raw)

@@ -15,6 +15,11 @@ const (
 	// Twice what a member needs that publishes every second.
 	updatesPerMinute = 120
 	updatesBurst     = 60
+
+	// Attempts to fetch the record of one author that bring nothing: those of three hints, then one
+	// in five seconds.
+	hintMisses          = 3 * fetchAttempts
+	hintMissesPerMinute = 12
 )
 
 // updates counts the newer records of each author with a token bucket. Only records that their
@@ -24,9 +29,14 @@ type updates map[string]*rate.Limiter
 
 // allow takes a token of an author.
 func (u updates) allow(author string, now time.Time) bool {
+	return u.take(author, now, updatesPerMinute, updatesBurst)
+}
+
+// take takes a token of an author from a bucket with that rate.
+func (u updates) take(author string, now time.Time, perMinute, burst int) bool {
 	bucket := u[author]
 	if bucket == nil {
-		bucket = rate.NewLimiter(updatesPerMinute/60., updatesBurst)
+		bucket = rate.NewLimiter(rate.Limit(float64(perMinute)/60), burst)
 		u[author] = bucket
 	}
 	return bucket.AllowN(now, 1)
@@ -40,5 +50,5 @@ func (u updates) spent(author string, now time.Time) bool {
 
 // expire removes the buckets that are full again.
 func (u updates) expire(now time.Time) {
-	maps.DeleteFunc(u, func(_ string, bucket *rate.Limiter) bool { return bucket.TokensAt(now) >= updatesBurst })
+	maps.DeleteFunc(u, func(_ string, bucket *rate.Limiter) bool { return bucket.TokensAt(now) >= float64(bucket.Burst()) })
 }

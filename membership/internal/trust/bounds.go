@@ -30,6 +30,9 @@ import (
 //	                                                     nodes
 //	answers to questions  3 bytes for each of a          5,000 a second      not answered                 short_question, too_many
 //	                      question
+//	certificates          1 at a time for those that     live members        not requested                records_received_total
+//	requested for         name it as their author                                                         unproven
+//	statements
 //	unknown members       --max-new-members a minute     max-members         not admitted                 too_many
 const (
 	// streamsPerNode are more than an honest member opens: it exchanges states for the periodic

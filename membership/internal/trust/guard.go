@@ -61,6 +61,7 @@ type Guard struct {
 	requested          map[keyID]*certificateRequest
 	leaves             map[string][]signedLeave // by node, oldest first
 	strangerRequests   int                      // number of requests that are based only on a packet
+	authors            map[string]struct{}      // of requests that are based only on a statement
 	parked             int                      // messages about instances that wait for a certificate
 	packets            int                      // packets that wait for a certificate
 	announcements      map[string]int           // names announced by each member in this minute
@@ -122,7 +123,7 @@ func New(ctx context.Context, cfg Config) *Guard {
 		self: cfg.Self, addr: cfg.Addr, epoch: cfg.Epoch, send: cfg.Send, deliver: cfg.Deliver,
 		header:    gossip.LabelHeader(cfg.Label),
 		exchanges: newExchanges(ctx, cfg.MaxMembers, p.count),
-		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int),
+		sessions:  make(map[sessionKey]*session), epochs: make(map[keyID][]uint64), requested: make(map[keyID]*certificateRequest), leaves: make(map[string][]signedLeave), unpaid: make(map[string]time.Duration), announcements: make(map[string]int), authors: make(map[string]struct{}),
 		wake: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		answers: rate.NewLimiter(5000, 5000), strangersAnswers: rate.NewLimiter(500, 500), strangers: rate.NewLimiter(100, 100),
 		unpaidAnswers: rate.NewLimiter(rate.Every(unpaidInterval), 1),

@@ -28,7 +28,8 @@ const (
 	// requestDelay is how long requests are collected before they are sent.
 	requestDelay = 5 * time.Millisecond
 	// dialAttempt is the attempt at which this node also opens a stream to the holder,
-	// because its certificates may not fit into a packet.
+	// because its certificates may not fit into a packet. It opens none for a stranger, whose
+	// address may be forged, nor for a statement, which any member may have written.
 	dialAttempt = 3
 	// keysPerPacket is how many certificates one packet of earlier releases requests, and
 	// keysPerAddress how many are requested of one address in a round.
@@ -58,7 +59,8 @@ type certificateRequest struct {
 	from     []string // addresses that may have the certificate
 	attempts int
 	due      time.Duration
-	stranger bool // based only on a packet
+	stranger bool   // based only on a packet
+	author   string // whose statement alone names it, empty if anything else does
 
 	packets []parkedPacket
 	alive   map[string][]byte // parked memberlist messages by instance
@@ -75,6 +77,7 @@ type requestSource struct {
 	from     string // an address that may have it
 	also     string // another such address
 	stranger bool
+	author   string // of the statement that names it
 }
 
 // request requests a certificate. mu must not be held.
@@ -85,29 +88,27 @@ func (g *Guard) request(key keyID, w requestSource) {
 }
 
 // requestLocked returns the request for a certificate, nil if it is not requested. mu is held. A
-// request that began with a packet of a stranger becomes one of a member when a member names the
-// holder: then it does not count against the limits on strangers any more.
+// request that began with a packet of a stranger, or with a statement, becomes one of a member when a
+// member names the holder: then it does not count against the limits on these any more.
 func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 	a := g.requested[key]
-	if a == nil {
-		if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests >= g.cfg.MaxMembers {
+	switch {
+	case a == nil:
+		if !g.takePlace(w) {
 			return nil
-		}
-		if w.stranger {
-			g.strangerRequests++
 		}
 		var nonce [8]byte
 		_, _ = rand.Read(nonce[:]) // never fails
-		a = &certificateRequest{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger}
+		a = &certificateRequest{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger, author: w.author}
 		g.requested[key] = a
 		select {
 		case g.wake <- struct{}{}:
 		default:
 		}
-	}
-	if a.stranger && !w.stranger {
-		a.stranger = false
-		g.strangerRequests--
+	case w.author != "":
+		return a // a statement that is not checked adds nothing to a request that there is
+	case !w.stranger:
+		g.leavePlace(a)
 	}
 	for _, addr := range []string{w.from, w.also} {
 		if addr != "" && len(a.from) < maxAsked && !slices.Contains(a.from, addr) {
@@ -117,13 +118,40 @@ func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 	return a
 }
 
+// takePlace takes a place for a request, and returns false if there is none. mu is held.
+//
+// Any member can write statements in the name of another one, each with a key that no certificate
+// has. So an author has one place for those in its name, which is none of the members'. That is
+// enough: a member announces a new certificate in its metadata, too.
+func (g *Guard) takePlace(w requestSource) bool {
+	if w.author != "" {
+		_, taken := g.authors[w.author]
+		g.authors[w.author] = struct{}{}
+		return !taken
+	}
+	if w.stranger && (g.strangerRequests >= maxStrangers || !g.strangers.Allow()) || len(g.requested)-g.strangerRequests-len(g.authors) >= g.cfg.MaxMembers {
+		return false
+	}
+	if w.stranger {
+		g.strangerRequests++
+	}
+	return true
+}
+
+// leavePlace gives back the place of a stranger or of an author. mu is held.
+func (g *Guard) leavePlace(a *certificateRequest) {
+	if a.stranger {
+		g.strangerRequests--
+	}
+	delete(g.authors, a.author)
+	a.stranger, a.author = false, ""
+}
+
 // drop ends the request for a certificate. mu is held.
 func (g *Guard) drop(key keyID, a *certificateRequest) {
 	g.parked -= len(a.alive)
 	g.packets -= len(a.packets)
-	if a.stranger {
-		g.strangerRequests--
-	}
+	g.leavePlace(a)
 	delete(g.requested, key)
 }
 
@@ -265,7 +293,7 @@ func (g *Guard) sendRequests() (next time.Duration, dial []string) {
 		a.attempts++
 		a.due = now + wait
 		next = min(next, wait)
-		if a.attempts == dialAttempt && !a.stranger {
+		if a.attempts == dialAttempt && !a.stranger && a.author == "" {
 			dial = append(dial, a.from[len(a.from)-1])
 		}
 	}

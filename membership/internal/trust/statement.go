@@ -43,8 +43,8 @@ func (g *Guard) Sign(kind Statement, statement []byte) []byte {
 }
 
 // Verify checks that the author of a statement made it. The error wraps ErrUnproven while the
-// certificate is unknown, and the certificate is then requested if the author is alive; any other
-// error means that the statement is forged or damaged.
+// certificate is unknown, and the certificate is then requested if the author is alive and no other
+// one is requested for its statements; any other error means that the statement is forged or damaged.
 func (g *Guard) Verify(c Claim) error {
 	key, ok := signer(c.Signature)
 	if !ok {
@@ -54,7 +54,7 @@ func (g *Guard) Verify(c Claim) error {
 	if err != nil {
 		if errors.Is(err, ErrUnproven) {
 			if addr := g.cfg.AddrOf(c.Author); addr != "" {
-				g.request(key, requestSource{from: addr})
+				g.request(key, requestSource{from: addr, author: c.Author})
 			}
 		}
 		return fmt.Errorf("%s of %q: %w", c.Kind, c.Author, err)
