@@ -41,8 +41,10 @@
 // lowest (epoch, id) wins, then the lowest SHA-256. Epochs come from the clocks of
 // different hosts; the clocks need not be correct, because any order on which all relays
 // agree is sufficient. A key that an operator set, by value or file, has epoch 0 and no id
-// and so wins over all generated keys: relays without it follow it. A relay with a
-// configured key always signs with that key.
+// and so wins over all generated keys. A relay with a configured key always signs with that
+// key, and its answers contain that it is configured there. A relay without one follows such an
+// answer, of several different ones the oldest, so that a key that an operator replaces is given
+// up, whichever of the two is older.
 //
 // # Forks
 //

@@ -116,7 +116,7 @@ func (k *Keeper) learn(replies []reply) (found bool) {
 		found = true
 		var fork bool
 		before := ring.current
-		ring, fork = ring.learn(peerAnswer{answer: r.answer, asked: r.asked, now: now, retire: k.cfg.Retire})
+		ring, fork = ring.learn(peerAnswer{answer: r.answer, asked: r.asked, now: now, retire: k.cfg.Retire, only: len(k.configured) > 0})
 		if fork {
 			k.metrics.forks.Inc()
 			k.reportFork(r, before, ring)

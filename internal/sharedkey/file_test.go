@@ -3,9 +3,11 @@ package sharedkey
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,53 +97,69 @@ func TestAFileOfTheKeyIsJudgedLikeTheKeyOfACertificate(t *testing.T) {
 }
 
 func TestAFileMayAppearChangeAndGoWhileTheRelayRuns(t *testing.T) { // NG-2: missing is no fault
-	inFleet(t, func(t *testing.T, f *fleet) {
-		path := filepath.Join(t.TempDir(), "key")
-		r := f.boot("relay-1", func(c *Config) { c.File = path })
-		write := func(content string) {
-			t.Helper()
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	keys := []byte{1, 2}
+	for range 2 { // of the two keys one is older by its digest
+		slices.Reverse(keys)
+		inFleet(t, func(t *testing.T, f *fleet) {
+			path := filepath.Join(t.TempDir(), "key")
+			r := f.boot("relay-1", func(c *Config) { c.File = path })
+			write := func(content string) {
+				t.Helper()
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				// One look of relay-1 at the file and then one of each other relay at relay-1, each after a
+				// quarter more than the interval at most.
+				time.Sleep(2*r.keeper.cfg.LookInterval*5/4 + time.Second)
+			}
+			for i := range 5 {
+				f.boot(fmt.Sprint("relay-", i+2))
+			}
+			time.Sleep(time.Minute)
+			if s := r.keeper.Status(); s.Source != sourceGenerated {
+				t.Fatalf("without the file: %+v", s)
+			}
+			generated := r.keeper.Sign([]byte("m"))
+
+			write(hex.EncodeToString(material(keys[0])))
+			if s := r.keeper.Status(); s.Source != sourceFile || !s.Key.Equal(newKey(material(keys[0]), "", 0)) {
+				t.Fatalf("with the file: %+v", s)
+			}
+			f.oneKey() // the others have no file and follow
+			leaked := r.keeper.Sign([]byte("m"))
+			write(hex.EncodeToString(material(keys[1])))
+			if s := r.keeper.Status(); !s.Key.Equal(newKey(material(keys[1]), "", 0)) {
+				t.Fatalf("with another file: %+v", s)
+			}
+			f.oneKey()
+			f.allVerify("m", generated)
+			f.allVerify("m", leaked)
+			time.Sleep(2 * r.keeper.cfg.Retire)
+			f.oneKey()
+			for _, other := range f.all() {
+				if other.keeper.Verify([]byte("m"), leaked) {
+					t.Errorf("%s accepts the key that was replaced long ago", other.member.ID)
+				}
+			}
+
+			for range 2 {
+				write("too short")
+			}
+			if s := r.keeper.Status(); !s.Key.Equal(newKey(material(keys[1]), "", 0)) {
+				t.Fatalf("with a bad file: %+v", s)
+			}
+			if n := strings.Count(r.log.String(), "shared key file not taken"); n != 1 {
+				t.Fatalf("a bad file was reported %d times", n)
+			}
+			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-			// One look of relay-1 at the file and then one of relay-2 at relay-1, each after a
-			// quarter more than the interval at most.
-			time.Sleep(2*r.keeper.cfg.LookInterval*5/4 + time.Second)
-		}
-		f.boot("relay-2")
-		time.Sleep(time.Minute)
-		if s := r.keeper.Status(); s.Source != sourceGenerated {
-			t.Fatalf("without the file: %+v", s)
-		}
-		generated := r.keeper.Sign([]byte("m"))
-
-		write(hex.EncodeToString(material(1)))
-		if s := r.keeper.Status(); s.Source != sourceFile || !s.Key.Equal(newKey(material(1), "", 0)) {
-			t.Fatalf("with the file: %+v", s)
-		}
-		f.oneKey() // relay-2 has no file and follows
-		write(hex.EncodeToString(material(2)))
-		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
-			t.Fatalf("with another file: %+v", s)
-		}
-		f.allVerify("m", generated)
-
-		for range 2 {
-			write("too short")
-		}
-		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
-			t.Fatalf("with a bad file: %+v", s)
-		}
-		if n := strings.Count(r.log.String(), "shared key file not taken"); n != 1 {
-			t.Fatalf("a bad file was reported %d times", n)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		if s := r.keeper.Status(); !s.Key.Equal(newKey(material(2), "", 0)) {
-			t.Fatalf("without a file again: %+v", s)
-		}
-	})
+			time.Sleep(time.Minute)
+			if s := r.keeper.Status(); !s.Key.Equal(newKey(material(keys[1]), "", 0)) {
+				t.Fatalf("without a file again: %+v", s)
+			}
+		})
+	}
 }
 
 func TestAFileThatAppearsDuringTheAttemptsEndsThem(t *testing.T) {

@@ -91,7 +91,7 @@ func (k *Keeper) Answer() (Answer, error) {
 	if ring.current.IsZero() {
 		return Answer{}, ErrNoKey
 	}
-	a := Answer{Key: ring.current}
+	a := Answer{Key: ring.current, Configured: ring.pinned()}
 	for _, r := range ring.retired {
 		a.Retired = append(a.Retired, RetiredKey{r.key, r.until.Sub(now)})
 	}
@@ -127,6 +127,8 @@ var (
 type Answer struct {
 	// Key is the key with which the relay signs; never the zero Key in an answer without error.
 	Key Key
+	// Configured is whether an operator has set Key on this relay itself.
+	Configured bool
 	// Retired are keys that the relay still accepts for verification, at most 8.
 	Retired []RetiredKey
 }
@@ -152,11 +154,12 @@ const (
 // The answer as JSON. Readers skip unknown fields; a change of the meaning of a field
 // requires a new format number.
 type wireAnswer struct {
-	Format  int           `json:"format"`
-	Label   string        `json:"label"`
-	Error   string        `json:"error,omitempty"`
-	Key     *wireKey      `json:"key,omitempty"`
-	Retired []wireRetired `json:"retired,omitempty"`
+	Format     int           `json:"format"`
+	Label      string        `json:"label"`
+	Error      string        `json:"error,omitempty"`
+	Key        *wireKey      `json:"key,omitempty"`
+	Configured bool          `json:"configured,omitempty"`
+	Retired    []wireRetired `json:"retired,omitempty"`
 }
 
 type wireKey struct {
@@ -179,7 +182,7 @@ func encodeAnswer(label string, a Answer) ([]byte, error) {
 		return json.Marshal(w)
 	}
 	key := encodeKey(a.Key)
-	w.Key = &key
+	w.Key, w.Configured = &key, a.Configured
 	for _, r := range a.Retired {
 		w.Retired = append(w.Retired, wireRetired{encodeKey(r.Key), r.For.Milliseconds()})
 	}
@@ -211,7 +214,7 @@ func decodeAnswer(label string, data []byte) (Answer, error) {
 	case len(w.Retired) > maxRetired:
 		return Answer{}, fmt.Errorf("%w: %d retired keys, at most %d are allowed", ErrMalformed, len(w.Retired), maxRetired)
 	}
-	var a Answer
+	a := Answer{Configured: w.Configured}
 	var err error
 	if a.Key, err = w.Key.decode(); err != nil {
 		return Answer{}, err

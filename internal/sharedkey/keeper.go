@@ -25,6 +25,8 @@ type Keeper struct {
 	file      fileState       // owned by Run
 	lastView  string          // the relays of the previous attempt; owned by Run
 	confirmed map[string]bool // instances that hold our key; owned by Run
+	// configured has the keys that operators have set, by the instance that holds one. Owned by Run.
+	configured map[string]Key
 }
 
 // New creates a Keeper. If the key was set by value or file, the Keeper has it immediately.
@@ -34,7 +36,7 @@ func New(cfg Config) (*Keeper, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("sharedkey: %w", err)
 	}
-	k := &Keeper{cfg: cfg, confirmed: map[string]bool{}}
+	k := &Keeper{cfg: cfg, confirmed: map[string]bool{}, configured: map[string]Key{}}
 	ring, err := k.given()
 	if err != nil {
 		return nil, err

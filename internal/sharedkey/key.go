@@ -222,6 +222,7 @@ type peerAnswer struct {
 	asked  time.Time // when the request was sent: counting from then, no deadline can grow in transit
 	now    time.Time
 	retire time.Duration // Config.Retire
+	only   bool          // accept its key and do not use it: a configured one is in use
 }
 
 // learn applies the answer of a relay, and reports whether its key was unknown to this
@@ -230,7 +231,7 @@ func (r keyring) learn(l peerAnswer) (out keyring, fork bool) {
 	theirs, until := l.answer.Key, l.now.Add(l.retire)
 	fork = !r.current.IsZero() && !r.knows(theirs)
 	switch {
-	case r.current.IsZero(), !r.pinned() && theirs.older(r.current):
+	case r.current.IsZero(), !r.pinned() && !l.only && theirs.older(r.current):
 		// Also for an equal key with a lower stamp: all relays must see the same stamp, or they
 		// would order two keys differently.
 		source := sourcePeer

@@ -76,7 +76,16 @@ func (k *Keeper) refresh(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	for _, r := range replies {
+		if r.err == nil {
+			delete(k.configured, r.member.Instance())
+			if r.answer.Configured {
+				k.configured[r.member.Instance()] = r.answer.Key
+			}
+		}
+	}
 	k.learn(replies)
+	k.followOperator()
 	ours, _ := k.Key()
 	for _, r := range replies {
 		if r.err == nil {
@@ -88,22 +97,53 @@ func (k *Keeper) refresh(ctx context.Context) {
 	}
 }
 
-// relaysToAsk returns the relays to ask: all that are not known to hold our key, and some of the
-// others. It drops instances that are gone.
-func (k *Keeper) relaysToAsk(v view) []membership.Member {
-	confirmed := make(map[string]bool, len(v.others))
-	var ask, rest []membership.Member
-	for _, m := range v.others {
-		if k.confirmed[m.Instance()] {
-			confirmed[m.Instance()] = true
-			rest = append(rest, m)
-		} else {
-			ask = append(ask, m)
+// followOperator uses the key that an operator has set on other relays, if none is set on this one.
+// Of several, all relays use the same. It may replace another key of the operator that was older by
+// its SHA-256: that was set before, and is set nowhere any more.
+func (k *Keeper) followOperator() {
+	ring := k.ring.Load()
+	var theirs Key
+	for _, key := range k.configured {
+		if key.older(theirs) {
+			theirs = key
 		}
 	}
-	k.confirmed = confirmed
-	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
-	return append(ask, rest[:min(sample, len(rest))]...)
+	if theirs.IsZero() || ring.pinned() || ring.current.Equal(theirs) {
+		return
+	}
+	now := k.now()
+	k.publish(ring.use(theirs, sourcePeer, now, now.Add(k.cfg.Retire)))
+}
+
+// relaysToAsk returns the relays to ask: all that are not known to hold our key, some of those whose
+// key this relay follows, because an operator may replace it there, and some of the others. It drops
+// instances that are gone.
+func (k *Keeper) relaysToAsk(v view) []membership.Member {
+	confirmed, configured := make(map[string]bool, len(v.others)), make(map[string]Key, len(k.configured))
+	follows := !k.ring.Load().pinned()
+	var ask, set, rest []membership.Member
+	for _, m := range v.others {
+		key, isSet := k.configured[m.Instance()]
+		if isSet {
+			configured[m.Instance()] = key
+		}
+		switch {
+		case !k.confirmed[m.Instance()]:
+			ask = append(ask, m)
+			continue
+		case isSet && follows:
+			set = append(set, m)
+		default:
+			rest = append(rest, m)
+		}
+		confirmed[m.Instance()] = true
+	}
+	k.confirmed, k.configured = confirmed, configured
+	for _, some := range [][]membership.Member{set, rest} {
+		rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+		ask = append(ask, some[:min(sample, len(some))]...)
+	}
+	return ask
 }
 
 // followRelays replaces a gate's key if every live relay has another one: the relays have
