@@ -186,7 +186,7 @@ func newCluster(t testing.TB, cfg fleet.Config) *cluster {
 func (c *cluster) worker(id, options string) *server {
 	c.t.Helper()
 	s := &server{id: id}
-	listen(c.t, s, "127.0.0.1:0")
+	listen(c.t, s, procs.FreeAddr(c.t)) // where its next life listens, too
 	c.agent(s, options)
 	return s
 }

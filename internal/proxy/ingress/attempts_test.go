@@ -16,12 +16,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -41,17 +43,20 @@ type trial struct {
 // gets the number of the attempt that it sees, from 1 on.
 func try(t *testing.T, workers int, behind func(attempt int64, w http.ResponseWriter, r *http.Request), change func(*ingress.Config)) *trial {
 	t.Helper()
+	return tryOn(t, nil, workers, behind, change)
+}
+
+func tryOn(t *testing.T, host *memnet.Host, workers int, behind func(attempt int64, w http.ResponseWriter, r *http.Request), change func(*ingress.Config)) *trial {
+	t.Helper()
 	x := &trial{registry: prometheus.NewRegistry()}
-	x.front = newFront(t, workers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { behind(x.attempts.Add(1), w, r) }))
+	x.front = newFrontOn(t, host, workers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { behind(x.attempts.Add(1), w, r) }))
 	cfg := ingress.Config{
 		Self: "r1", Services: one{x.Service}, Epoch: x.epoch, Requests: ingress.Requests{Timeout: time.Minute, MaxAttempts: 5, RetryBudget: 1, MaxInFlight: 100, ExposeRouteHeaders: true},
 		Metrics: ingress.NewMetrics(x.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	change(&cfg)
 	x.served = ingress.New(cfg)
-	server := httptest.NewServer(x.served)
-	t.Cleanup(server.Close)
-	x.addr = server.Listener.Addr().String()
+	x.addr = x.serve(x.served)
 	return x
 }
 
@@ -67,7 +72,7 @@ func (x *trial) send(method, body string, headers ...string) (*http.Response, st
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: x.dial()}}).Do(req)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -157,27 +162,31 @@ func TestWhatNoOtherAttemptCanFollowHasAllTheTime(t *testing.T) {
 
 func TestAClientsDeadlineEndsTheRequestAndBlamesNoWorker(t *testing.T) {
 	for _, header := range []string{"Ringway-Timeout: 500", "Grpc-Timeout: 500m", "Grpc-Timeout: 500000u"} {
-		x := try(t, 3, hang, func(*ingress.Config) {})
-		resp, body := x.send("POST", "x", header)
-		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"code":"timeout"`) || !strings.Contains(body, "within 500ms") {
-			t.Errorf("%s: %s %s", header, resp.Status, body)
-		}
-		if picks, failures := x.blamed(); picks != 1 || failures != 0 {
-			t.Errorf("%s: %d picks and %d failures", header, picks, failures)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			x := tryOn(t, inMemory(t), 3, hang, func(*ingress.Config) {})
+			resp, body := x.send("POST", "x", header)
+			if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"code":"timeout"`) || !strings.Contains(body, "within 500ms") {
+				t.Errorf("%s: %s %s", header, resp.Status, body)
+			}
+			if picks, failures := x.blamed(); picks != 1 || failures != 0 {
+				t.Errorf("%s: %d picks and %d failures", header, picks, failures)
+			}
+		})
 	}
 	// It shortens attempts alike, so that there is time for another.
-	x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
-		if n == 1 {
-			hang(n, w, r)
+	synctest.Test(t, func(t *testing.T) {
+		x := tryOn(t, inMemory(t), 3, func(n int64, w http.ResponseWriter, r *http.Request) {
+			if n == 1 {
+				hang(n, w, r)
+			}
+		}, func(c *ingress.Config) { c.AttemptTimeout = 20 * time.Second })
+		if resp, body := x.send("GET", "", "Ringway-Timeout: 3000"); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
+			t.Errorf("%s %s", resp.Status, body)
 		}
-	}, func(c *ingress.Config) { c.AttemptTimeout = 20 * time.Second })
-	if resp, body := x.send("GET", "", "Ringway-Timeout: 3000"); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
-		t.Errorf("%s %s", resp.Status, body)
-	}
-	if _, failures := x.blamed(); failures != 0 {
-		t.Errorf("%d failures: the worker had less time than this relay gives", failures)
-	}
+		if _, failures := x.blamed(); failures != 0 {
+			t.Errorf("%d failures: the worker had less time than this relay gives", failures)
+		}
+	})
 }
 
 func TestADeadlineThatIsOverOrMalformedIsRefusedWithoutAnAttempt(t *testing.T) {
@@ -310,9 +319,7 @@ func TestAClientThatLeavesBlamesNoWorkerAndIsNotTriedElsewhere(t *testing.T) {
 	if picks, failures := x.blamed(); picks != 1 || failures != 0 {
 		t.Errorf("%d picks, %d failures", picks, failures)
 	}
-	if n := x.count("ringway_relay_requests_total", "cancelled"); n != 1 {
-		t.Errorf("%d requests counted as cancelled", n)
-	}
+	procs.Await(t, "one request counted as cancelled", func() bool { return x.count("ringway_relay_requests_total", "cancelled") == 1 })
 }
 
 func TestABadTargetIsRefusedBeforeAPick(t *testing.T) {

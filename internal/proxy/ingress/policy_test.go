@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
@@ -166,13 +167,15 @@ func TestAllAttemptsFindTimeHoweverManyWorkersHang(t *testing.T) {
 	for _, share := range []float64{0.1, ingress.DefaultAttemptShare} {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			t.Parallel()
-			x := try(t, 6, hang, func(c *ingress.Config) {
-				c.Timeout, c.AttemptTimeout = 2*time.Second, time.Duration(share*float64(2*time.Second))
+			synctest.Test(t, func(t *testing.T) {
+				x := tryOn(t, inMemory(t), 6, hang, func(c *ingress.Config) {
+					c.Timeout, c.AttemptTimeout = 2*time.Second, time.Duration(share*float64(2*time.Second))
+				})
+				resp, body := x.send("GET", "")
+				if picks, failures := x.blamed(); resp.StatusCode != http.StatusGatewayTimeout || picks != 5 || failures != 5 {
+					t.Errorf("%s after %d attempts, %d failures: %s", resp.Status, picks, failures, body)
+				}
 			})
-			resp, body := x.send("GET", "")
-			if picks, failures := x.blamed(); resp.StatusCode != http.StatusGatewayTimeout || picks != 5 || failures != 5 {
-				t.Errorf("%s after %d attempts, %d failures: %s", resp.Status, picks, failures, body)
-			}
 		})
 	}
 }

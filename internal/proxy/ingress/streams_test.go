@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
@@ -30,6 +32,7 @@ import (
 type front struct {
 	*routing.Service
 	t       *testing.T
+	host    *memnet.Host // has all of it; nil is loopback
 	addr    string
 	handler *ingress.Handler
 	epoch   time.Time
@@ -38,31 +41,65 @@ type front struct {
 
 func newFront(t *testing.T, workers int, behind http.Handler) *front {
 	t.Helper()
-	backend := httptest.NewServer(behind)
-	t.Cleanup(backend.Close)
-	f := &front{t: t, epoch: time.Now(), log: &logtest.Log{}}
+	return newFrontOn(t, nil, workers, behind)
+}
+
+// inMemory is a host for a test in a bubble of synctest.
+func inMemory(t *testing.T) *memnet.Host {
+	network := memnet.New(memnet.Config{})
+	t.Cleanup(func() { _ = network.Close() })
+	return network.Host("192.0.2.1")
+}
+
+func newFrontOn(t *testing.T, host *memnet.Host, workers int, behind http.Handler) *front {
+	t.Helper()
+	f := &front{t: t, host: host, epoch: time.Now(), log: &logtest.Log{}}
+	backend := f.serve(behind)
 	var err error
 	if f.Service, err = routing.NewService("echo", selection.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
 	route := &routing.Route{}
 	for i := range workers {
-		pool, err := upstream.NewPool(upstream.Config{Address: backend.Listener.Addr().String()})
+		pool, err := upstream.NewPool(upstream.Config{Address: backend, Dial: f.dial()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
 		node := fmt.Sprintf("w%d", i+1)
-		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Address: backend.Listener.Addr().String(), Weight: 1, Pool: pool})
+		route.Range = append(route.Range, &routing.Target{ID: node + ".1", Node: node, Address: backend, Weight: 1, Pool: pool})
 	}
 	if err := f.SetRoute(route, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.handler = f.handlerWith(slog.LevelDebug)
-	server := httptest.NewServer(f.handler)
-	t.Cleanup(server.Close)
-	f.addr = server.Listener.Addr().String()
+	f.addr = f.serve(f.handler)
 	return f
+}
+
+// serve serves until the end of the test, and returns the address.
+func (f *front) serve(h http.Handler) string {
+	f.t.Helper()
+	server := &httptest.Server{Config: &http.Server{Handler: h}}
+	if f.host == nil {
+		server.Listener = procs.Listen(f.t)
+	} else {
+		var err error
+		if server.Listener, err = f.host.Listen("192.0.2.1:0"); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	server.Start()
+	f.t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// dial returns what connects to the addresses of serve, nil for a system's own.
+func (f *front) dial() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if f.host == nil {
+		return nil
+	}
+	return func(ctx context.Context, _, addr string) (net.Conn, error) { return f.host.Dial(ctx, addr) }
 }
 
 func (f *front) handlerWith(level slog.Level) *ingress.Handler {
@@ -117,7 +154,7 @@ func (f *front) get(path, key string) *http.Response {
 	if key != "" {
 		req.Header.Set(wire.KeyHeader, key)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: f.dial()}}).Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}

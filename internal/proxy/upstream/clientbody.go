@@ -18,6 +18,7 @@ type clientBody struct {
 	body   io.ReadCloser
 	w      http.ResponseWriter
 	length int64 // noLength if unknown
+	trails bool  // trailers may follow the last byte of length
 	// progress is notified of each read. Nil only in tests.
 	progress *progress
 
@@ -106,9 +107,9 @@ func (b *clientBody) took(n int, err error) (int, error) {
 		switch {
 		case b.read > b.length:
 			n, err = 0, errTooLong // the bytes beyond length would be taken for the next request
-		case b.read == b.length && (err == nil || err == io.EOF):
-			b.ended.Store(true)
-			return n, io.EOF
+		case b.read == b.length && err == nil && !b.trails:
+			err = io.EOF
+		case b.read == b.length: // a read behind it brings the trailers
 		case err == io.EOF:
 			err = errUnfinished
 		}

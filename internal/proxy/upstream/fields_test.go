@@ -43,7 +43,7 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 	if r.RequestURI != "/a%2fb?q=%20" || r.Host != "shop.example:81" {
 		t.Errorf("target %q host %q", r.RequestURI, r.Host)
 	}
-	want := http.Header{"Proxy-Authorization": {"b"}, "Te": {"trailers"}, "X-Forwarded-For": {"198.51.100.1, 192.0.2.9"}, "X-Forwarded-Proto": {"http"}, "Cookie": {"k=v"}}
+	want := http.Header{"Proxy-Authorization": {"b"}, "Connection": {"TE"}, "Te": {"trailers"}, "X-Forwarded-For": {"198.51.100.1, 192.0.2.9"}, "X-Forwarded-Proto": {"http"}, "Cookie": {"k=v"}}
 	if fmt.Sprint(r.Header) != fmt.Sprint(want) {
 		t.Errorf("the endpoint saw\n%v, want\n%v", r.Header, want)
 	}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,6 +25,8 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/proxy/downstream"
+	"github.com/ringway/ringway/internal/proxy/http2"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -247,6 +252,58 @@ func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
 		if got, want := within(t, seen, "the trailers"), (http.Header{"X-Sum": {"9"}}); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: the endpoint saw the trailers %v, want %v", protocol, got, want)
 		}
+	}
+}
+
+// A body of declared length has its trailers behind its last byte, and they may come much later.
+func TestTrailersPassBehindABodyOfDeclaredLengthHoweverLateTheyCome(t *testing.T) {
+	for _, size := range []int{10, 64 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				whole, seen := make(chan error, 1), make(chan string, 1)
+				service := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_, err := io.ReadFull(r.Body, make([]byte, size))
+					whole <- err
+					rest, err := io.ReadAll(r.Body)
+					seen <- fmt.Sprint(r.ContentLength, len(rest), err, r.Trailer)
+				})}
+				service.Protocols.SetUnencryptedHTTP2(true)
+				dial := serveInMemory(t, service)
+				pool := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: advertise.H2C, Dial: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }})
+				defer pool.Close()
+				client := http2.NewClient(serveInMemory(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := pool.Carry(w, r, &upstream.Exchange{}); err != nil {
+						t.Error(err)
+					}
+				})}))(), http2.Config{MaxHead: 64 << 10})
+				go func() { _ = client.Run() }()
+				defer client.Close()
+				s := client.NewStream()
+				defer s.Close()
+				if err := s.Open([]http2.Field{
+					{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"},
+					{Name: "content-length", Value: strconv.Itoa(size)}, {Name: "trailer", Value: "x-sum"},
+				}, false, false); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Write(make([]byte, size), false); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-whole; err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if err := s.Send([]http2.Field{{Name: "x-sum", Value: "9"}}, true); err != nil {
+					t.Fatal(err)
+				}
+				if head, err := s.Answer(); err != nil || head.Status != http.StatusOK {
+					t.Errorf("%+v, %v", head, err)
+				}
+				if got, want := <-seen, fmt.Sprint(size, 0, nil, http.Header{"X-Sum": {"9"}}); got != want {
+					t.Errorf("the endpoint saw %s, want %s", got, want)
+				}
+			})
+		})
 	}
 }
 

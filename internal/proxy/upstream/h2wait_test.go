@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -271,6 +272,70 @@ func goAwayAndFallSilent(c net.Conn) {
 			_ = framer.WriteGoAway(1, http2.ErrCodeNo, nil)
 			_, _ = io.Copy(io.Discard, c)
 			return
+		}
+	}
+}
+
+// A service may judge a request by its head, and answer before it takes a byte of the body.
+func TestAnAnswerPassesWhileASmallBodyWaitsForTheWindow(t *testing.T) {
+	for name, whole := range map[string]bool{"the answer is whole, and the body never taken": true, "the answer begins, and then the body is taken": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				p := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: advertise.H2C, Dial: func(context.Context, string, string) (net.Conn, error) { return near, nil }})
+				framer := http2.NewFramer(far, far)
+				taken := make(chan string, 1)
+				go answerFirst(far, framer, whole, taken)
+				if err := p.Warm(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // its settings have arrived
+				w, began := httptest.NewRecorder(), time.Now()
+				failed := make(chan *upstream.Fault, 1)
+				go func() {
+					_, err := p.Carry(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("ten bytes.")), &upstream.Exchange{Deadline: began.Add(time.Minute)})
+					failed <- err
+				}()
+				synctest.Wait()
+				if w.Code != http.StatusAccepted {
+					t.Errorf("%d before any time has passed", w.Code)
+				}
+				if !whole {
+					_ = framer.WriteWindowUpdate(1, 10)
+					if body := <-taken; body != "ten bytes." {
+						t.Errorf("the service got %q", body)
+					}
+					_ = framer.WriteData(1, true, nil)
+				}
+				if err := <-failed; err != nil || time.Since(began) > 0 {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				_ = far.Close()
+				p.Close()
+			})
+		})
+	}
+}
+
+// answerFirst grants no window for bodies and answers 202 to the head of a request.
+func answerFirst(c net.Conn, framer *http2.Framer, whole bool, taken chan<- string) {
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	body := ""
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch f := f.(type) {
+		case *http2.HeadersFrame:
+			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: append([]byte{0x08, 3}, "202"...), EndHeaders: true, EndStream: whole}) // :status 202
+		case *http2.DataFrame:
+			if body += string(f.Data()); f.StreamEnded() {
+				taken <- body
+			}
 		}
 	}
 }

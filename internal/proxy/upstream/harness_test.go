@@ -182,6 +182,26 @@ func httpEndpoint(t testing.TB, h http.HandlerFunc) string {
 	return procs.Serve(t, srv)
 }
 
+// serveInMemory serves in the bubble of a test until its end, and returns what connects to the server.
+func serveInMemory(t *testing.T, server interface {
+	Serve(net.Listener) error
+	Close() error
+}) (dial func() net.Conn) {
+	far, served := make(accepting, 10), make(chan error, 1)
+	go func() { served <- server.Serve(far) }()
+	t.Cleanup(func() {
+		close(far)
+		_ = server.Close()
+		<-served
+		time.Sleep(time.Second) // its handlers end
+	})
+	return func() net.Conn {
+		near, end := net.Pipe()
+		far <- end
+		return near
+	}
+}
+
 // within fails the test when ch gives nothing: the bound only ends a hang.
 func within[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()

@@ -22,7 +22,7 @@ type h2Stream struct {
 	x      *Exchange
 	s      *http2.Stream
 	fields []http2.Field // of the request
-	small  []byte        // the body, if it is sent immediately
+	small  []byte        // the body, if it is read before the head is sent
 	one    [1]byte       // for the read that finds its end
 	body   *clientBody   // nil if there is none, or it is sent immediately
 	sent   chan struct{} // closed at the end of the goroutine that sends the body
@@ -168,15 +168,16 @@ func (s *h2Stream) run() (begun bool, _ *Fault) {
 	return s.respond(head)
 }
 
-// send sends the head, and a body that is small and there. A goroutine sends any other. The head
-// has END_STREAM only if nothing follows it: no body, no trailers, and no tunnel, which sends on
-// the stream of an extended CONNECT.
+// send sends the head, and a body that is small and there. A goroutine sends any other, and one that
+// waits for the window of the endpoint. The head has END_STREAM only if nothing follows it: no body, no
+// trailers, and no tunnel, which sends on the stream of an extended CONNECT.
 func (s *h2Stream) send() *Fault {
 	r := s.r
 	length := int64(0)
 	if hasBody(r) {
 		if length = s.inline(); length < 0 {
 			s.body = newClientBody(s.w, r, &s.progress)
+			_, s.body.trails = r.Body.(buffering) // over HTTP/1.1 only a body without a length has trailers
 		} else if err := s.readSmall(int(length)); err != nil {
 			return s.fail(StageClient, err)
 		}
@@ -199,6 +200,14 @@ func (s *h2Stream) send() *Fault {
 			s.asked = make(chan struct{})
 		}
 		go s.sendBody(s.asked)
+	case s.s.Window() < len(s.small): // the endpoint may answer before it takes the body
+		s.body = new(clientBody)
+		s.body.ended.Store(true)
+		s.sent = make(chan struct{})
+		go func() {
+			defer close(s.sent)
+			s.sendLast(s.small)
+		}()
 	default:
 		// The endpoint may have answered before it has read everything: Answer knows more than
 		// another error here.
@@ -262,11 +271,7 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 		p, err := s.body.next(in)
 		switch {
 		case err == io.EOF:
-			// Answer returns another error as well.
-			if err := s.sendEnd(p); errors.Is(err, http2.ErrHeadTooLarge) {
-				s.body.refuse(err)
-				s.s.Reset(http2.Cancel) // the endpoint waits for the end of the body
-			}
+			s.sendLast(p)
 			return
 		case len(p) > 0:
 			if s.progress.send(func() error { _, werr := s.s.Write(p, false); return werr }) != nil {
@@ -282,6 +287,15 @@ func (s *h2Stream) sendBody(asked <-chan struct{}) {
 			}
 			return
 		}
+	}
+}
+
+// sendLast sends the last part of the body on a goroutine of its own. Answer returns an error of the
+// endpoint as well.
+func (s *h2Stream) sendLast(p []byte) {
+	if err := s.sendEnd(p); errors.Is(err, http2.ErrHeadTooLarge) {
+		s.body.refuse(err)
+		s.s.Reset(http2.Cancel) // the endpoint waits for the end of the body
 	}
 }
 

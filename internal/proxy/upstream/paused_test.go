@@ -93,17 +93,24 @@ func TestARequestThatIsWholeHasTheTimeForAnAnswerAlsoWhileItIsSent(t *testing.T)
 // A service names how large a list of fields may be that it accepts. Larger trailers are the client's
 // fault, and are found when its body has been sent.
 func TestTrailersThatTheServiceDoesNotAcceptAreTheClientsFault(t *testing.T) {
-	for name, length := range map[string]int64{"a body that is sent at once": 4, "one that a goroutine sends": noLength} {
+	for name, c := range map[string]struct {
+		length int64
+		window uint32
+	}{"a body that is sent at once": {4, 100}, "one that a goroutine sends": {noLength, 100}, "one that waits for the window": {4, 0}} {
 		near, far := net.Pipe()
 		go func() { // a service whose lists have 1 KiB at most
 			if _, err := io.ReadFull(far, make([]byte, len(h2.Preface))); err != nil {
 				return
 			}
 			framer := http2.NewFramer(far, far)
-			go func() { _ = framer.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1 << 10}) }()
+			_ = framer.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1 << 10}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window})
 			for {
-				if _, err := framer.ReadFrame(); err != nil {
+				f, err := framer.ReadFrame()
+				if err != nil {
 					return
+				}
+				if f.Header().Type == http2.FrameHeaders {
+					_ = framer.WriteWindowUpdate(1, 100)
 				}
 			}
 		}()
@@ -119,7 +126,7 @@ func TestTrailersThatTheServiceDoesNotAcceptAreTheClientsFault(t *testing.T) {
 		p.h2.mu.Unlock()
 		<-conn.Ready() // the settings of the service have arrived
 		r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(strings.NewReader("body")))
-		r.ContentLength, r.ProtoMajor, r.ProtoMinor = length, 2, 0
+		r.ContentLength, r.ProtoMajor, r.ProtoMinor = c.length, 2, 0
 		r.Trailer = http.Header{"X-Sum": {strings.Repeat("y", 2<<10)}}
 		_, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: time.Now().Add(10 * time.Second)})
 		if fault == nil || !fault.Client() || !errors.Is(fault.Err, h2.ErrHeadTooLarge) {

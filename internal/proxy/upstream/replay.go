@@ -45,10 +45,10 @@ type replay2 struct {
 }
 
 func (b *replay2) Buffered() (n int, end bool) {
-	if !b.ended {
+	if !b.read { // also when kept is the whole body: its trailers may not have arrived
 		n, end = b.source.Buffered()
 	}
-	return len(b.kept) - b.at + n, end || b.ended
+	return len(b.kept) - b.at + n, end || b.read
 }
 
 // Begin makes b the body of r, if r has one, unless b is its body already.

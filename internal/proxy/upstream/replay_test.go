@@ -81,6 +81,31 @@ func TestABodyOfDeclaredLengthHasEndedWithItsLastByte(t *testing.T) {
 	}
 }
 
+// openEnded is a body over HTTP/2 whose end has not arrived: its trailers may follow.
+type openEnded struct{ *bytes.Reader }
+
+func (b openEnded) Buffered() (int, bool) { return b.Len(), false }
+func (openEnded) Close() error            { return nil }
+
+// The end is read before a small body is sent, so it must not be taken for arrived.
+func TestABodyOfDeclaredLengthHasItsTrailersToComeAlsoWhenItIsReplayed(t *testing.T) {
+	r := &http.Request{ContentLength: 10, Body: openEnded{bytes.NewReader(make([]byte, 10))}}
+	var b Replay
+	b.Begin(r)
+	if _, err := io.ReadFull(r.Body, make([]byte, 10)); err != nil || !b.Rewind(nil) {
+		t.Fatal("not replayed:", err)
+	}
+	if n, end := r.Body.(buffering).Buffered(); n != 10 || end {
+		t.Errorf("%d bytes are there, the end: %v", n, end)
+	}
+	if got, err := io.ReadAll(r.Body); err != nil || len(got) != 10 {
+		t.Errorf("replayed %d bytes, %v", len(got), err)
+	}
+	if n, end := r.Body.(buffering).Buffered(); n != 0 || !end {
+		t.Errorf("%d bytes behind the end, which has arrived: %v", n, end)
+	}
+}
+
 func TestABodyThatFailedIsNotReplayed(t *testing.T) {
 	b, r := begun(io.MultiReader(bytes.NewReader(make([]byte, 5)), iotest.ErrReader(io.ErrUnexpectedEOF)), 0, false)
 	if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {

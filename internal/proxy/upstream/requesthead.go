@@ -236,11 +236,19 @@ func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, lengt
 			b.field(name, v)
 		}
 	}
-	if http1.AnyHasToken(r.Header["Te"], "trailers") {
+	te := http1.AnyHasToken(r.Header["Te"], "trailers")
+	switch { // TE needs its option, too (RFC 9110 §10.1.4)
+	case te && upgrade != "":
+		b.field("Connection", "Upgrade, TE")
+	case te:
+		b.field("Connection", "TE")
+	case upgrade != "":
+		b.field("Connection", "Upgrade")
+	}
+	if te {
 		b.field("Te", "trailers")
 	}
 	if upgrade != "" {
-		b.field("Connection", "Upgrade")
 		b.field("Upgrade", upgrade)
 	}
 	if pass.forwarded {

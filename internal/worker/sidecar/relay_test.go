@@ -292,9 +292,10 @@ func TestEverythingPassesFromTheClientThroughRelayAndSidecar(t *testing.T) {
 		if _, got, err := c.Read(t.Context()); err != nil || !bytes.Equal(got, message) {
 			t.Errorf("%s: %d bytes came back over a WebSocket, %v", service, len(got), err)
 		}
-		if n, _ := metricOf(t, w.registry, "ringway_sidecar_in_flight", service); n != 1 {
-			t.Errorf("%s: %v in flight next to an open WebSocket", service, n)
-		}
+		procs.Await(t, service+": only the open WebSocket is in flight", func() bool {
+			n, _ := metricOf(t, w.registry, "ringway_sidecar_in_flight", service)
+			return n == 1
+		})
 		if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
 			t.Error(err)
 		}
