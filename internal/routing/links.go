@@ -226,9 +226,9 @@ func registerActivity(a *upstream.Activity, r prometheus.Registerer) {
 	f.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ringway_relay_upstream_unasked_total", Help: "HTTP/1.1 connections to workers that were closed because bytes had come that belong to no request: a service sends a body where none is allowed (HEAD, 204, 304), or more than the length that it declares.",
 	}, func() float64 { return float64(a.Unasked.Load()) })
-	for reason, n := range map[string]*atomic.Uint64{"abusive": &a.Abusive, "malformed": &a.Malformed} {
+	for reason, n := range map[string]*atomic.Uint64{"abusive": &a.Abusive, "malformed": &a.Malformed, "stalled": &a.Stalled} {
 		f.NewCounterFunc(prometheus.CounterOpts{
-			Name: "ringway_relay_upstream_ended_total", Help: "HTTP/2 connections to workers and relays that were closed because the endpoint sent too much that costs and carries nothing (abusive: floods of SETTINGS, PING, WINDOW_UPDATE, CONTINUATION and the like), or what is no HTTP/2 (malformed).",
+			Name: "ringway_relay_upstream_ended_total", Help: "HTTP/2 connections to workers and relays that were closed because the endpoint sent too much that costs and carries nothing (abusive: floods of SETTINGS, PING, WINDOW_UPDATE, CONTINUATION and the like), or what is no HTTP/2 (malformed), or because it accepted no byte for a minute (stalled).",
 			ConstLabels: prometheus.Labels{"reason": reason},
 		}, func() float64 { return float64(n.Load()) })
 	}

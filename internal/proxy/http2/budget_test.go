@@ -245,6 +245,34 @@ func TestABusyClientKeepsItsBudget(t *testing.T) {
 	}
 }
 
+// Programs in Go that read a body in pieces of 4 KiB, as multipart and gzip do, send an update for the
+// connection and one for the stream after each piece.
+func TestALongBodyPaysForAnUpdateOfEachFourKiB(t *testing.T) {
+	const piece = 4 << 10
+	withServer(t, func(_ *peer, s *Stream) {
+		_ = s.Send(ok200, false)
+		_, _ = s.Write(long, true)
+	}, func(p *peer) {
+		p.say(appendSettings(nil, setting{settingInitialWindow, 1 << 20}))
+		p.grant(0, 1<<20)
+		p.request(1, flagEndStream)
+		got := 0
+		for p.c.ended() == nil {
+			n := bytesOf(p.settle(), 1)
+			if got += n; n == 0 {
+				break
+			}
+			for range n / piece {
+				p.grant(0, piece)
+				p.grant(1, piece)
+			}
+		}
+		if got != len(long) || p.over() {
+			t.Errorf("%d bytes of %d: %v", got, len(long), p.why())
+		}
+	})
+}
+
 func TestTheBudgetGrowsWithTime(t *testing.T) {
 	withServer(t, drains, func(p *peer) {
 		for second := range 100 {

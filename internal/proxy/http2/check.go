@@ -2,18 +2,23 @@ package http2
 
 import (
 	"errors"
+	"net"
 	"time"
 
 	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
-// Check ends a connection that has stalled, and lets a client notice that the other side is
-// gone: a PING asks one that is silent. It is called every elapsed.
+// Check ends a connection that has stalled, and lets a client with a stream notice that the other side
+// is gone: a PING asks one that is silent. It is called every elapsed.
 func (c *Conn) Check(elapsed time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.writing && c.cfg.Progress > 0 {
-		if c.blocked += elapsed; c.blocked > c.cfg.Progress {
+	limit := c.cfg.Progress
+	if c.client {
+		limit = unreadTimeout
+	}
+	if c.writing && limit > 0 {
+		if c.blocked += elapsed; c.blocked > limit {
 			c.fail(errStalled)
 			below := socket.Below(c.nc)
 			if tcp, ok := below.(interface{ SetLinger(sec int) error }); ok {
@@ -33,7 +38,7 @@ func (c *Conn) Check(elapsed time.Duration) {
 		}
 	}
 	heard := c.heard.Swap(false)
-	limit := time.Duration(0)
+	limit = 0
 	switch {
 	case c.listing.Load():
 		limit = c.cfg.HeadTimeout
@@ -55,15 +60,39 @@ func (c *Conn) Check(elapsed time.Duration) {
 	}
 	c.silence += elapsed
 	switch {
-	case c.silence < pingAfter || c.err != nil:
-	case !c.pinged:
-		c.pinged = true
+	case c.err != nil:
+	case c.pinged && c.silence > pingAfter+pingTimeout:
+		c.fail(errSilent)
+		_ = socket.Below(c.nc).Close()
+	case !c.pinged && c.asks():
+		c.pinged, c.silence = true, pingAfter // from now on it counts the time for the answer
+		c.pings, c.asked = c.pings+1, c.opened
 		c.takeOut()
 		c.out = appendPing(c.out, 0, [8]byte{})
 		c.kick()
-	case c.silence > pingAfter+pingTimeout:
-		c.fail(errSilent)
-		_ = socket.Below(c.nc).Close()
+	}
+}
+
+// asks reports whether a PING asks the silent server of a stream whether it is there. Servers of gRPC
+// end a connection on which PINGs come while they send neither HEADERS nor DATA: the third that comes
+// within five minutes of the one before, or within two hours while there is no stream. So the
+// first such silence has one PING and a later stream another one, and the next ones come rarely. A host
+// that vanishes meanwhile is found by the system; see probe. The lock is held.
+func (c *Conn) asks() bool {
+	switch {
+	case len(c.streams) == 0:
+		return false
+	case c.pings == 0, c.pings == 1 && c.opened > c.asked:
+		return c.silence >= pingAfter
+	}
+	return c.silence >= pingAgain
+}
+
+// probe lets the system find out that the host of the other side has vanished, in the time that a
+// PING would take, also without a stream. No server counts its probes.
+func probe(nc net.Conn) {
+	if tcp, ok := socket.Below(nc).(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: time.Second, Count: int(pingTimeout / time.Second)})
 	}
 }
 
@@ -102,13 +131,19 @@ const (
 	// that only lacks processor time.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// pingAgain is how long a silence lasts until a PING comes that no server counts: a minute
+	// more than the five that they demand, because PINGs are not equally fast.
+	pingAgain = 6 * time.Minute
+	// unreadTimeout is how long a server may accept no byte. Its client goes on reading meanwhile, and
+	// the answers to what it reads gather: no window bounds them.
+	unreadTimeout = time.Minute
 	// drainTimeout is how long a server waits for the answer to shutdownPing. A client that
 	// has not answered by then opens its next streams elsewhere when they are refused.
 	drainTimeout = time.Second
 )
 
 var (
-	errStalled  = errors.New("http2: the other side has accepted no byte for the progress timeout")
+	errStalled  = errors.New("http2: the other side has accepted no byte for the progress timeout, or as a server for a minute")
 	errNoWindow = &ResetError{Code: Cancel, reason: "no byte of the body was accepted for the progress timeout"}
 	errStuck    = errors.New("http2: the other side has stopped within a frame or a header list")
 	errSilent   = errors.New("http2: the other side answers no ping")

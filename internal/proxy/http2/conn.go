@@ -109,7 +109,9 @@ type Conn struct {
 	goingAway  bool   // GOAWAY was sent, or Shutdown was called
 	lastServed uint32 // streams above are refused once GOAWAY has named it
 	away       *GoAwayError
-	pinged     bool // a PING waits for its answer
+	pinged     bool   // a PING waits for its answer
+	pings      int    // PINGs since the last HEADERS or DATA
+	asked      uint32 // opened, when the last PING was sent
 	silence    time.Duration
 	idle       time.Duration
 
@@ -126,7 +128,8 @@ type Conn struct {
 	turns    int           // streams that have their turn
 	encoder  *hpack.Encoder
 	encoded  bytes.Buffer
-	finished bool // nothing more is sent; the connection closes when out is empty
+	finished bool // the connection closes when out is empty
+	sealed   bool // nothing more is sent
 	flushed  chan struct{}
 	room     sync.Cond     // the goroutine of Run: out has become shorter
 	over     sync.Cond     // a server's streams: their last one was closed
@@ -203,6 +206,7 @@ func NewServer(nc net.Conn, cfg Config, read []byte) *Conn {
 func NewClient(nc net.Conn, cfg Config) *Conn {
 	c := newConn(nc, cfg, true)
 	c.ready = make(chan struct{})
+	probe(nc)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.takeOut()
@@ -253,6 +257,8 @@ func (c *Conn) Ready() <-chan struct{} { return c.ready }
 // streams were closed.
 func (c *Conn) Run() error {
 	err := c.receive()
+	c.partial.Store(false) // the rest of a frame is not awaited any more
+	c.listing.Store(false)
 	c.mu.Lock()
 	var fault connError
 	if errors.As(err, &fault) && c.err == nil {
@@ -268,7 +274,7 @@ func (c *Conn) Run() error {
 	lingers := c.lingers
 	c.mu.Unlock()
 	if lingers {
-		c.linger() // which ends immediately after a write that failed, because the connection is closed
+		c.linger(err == ErrClosed) // which ends immediately after a write that failed, because the connection is closed
 	}
 	c.dropBuffer()
 	c.mu.Lock()
@@ -278,26 +284,6 @@ func (c *Conn) Run() error {
 	}
 	return err
 }
-
-// linger reads a short rest, so that the other side gets GOAWAY and not a reset.
-func (c *Conn) linger() {
-	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
-	c.takeBuffer()
-	for read := 0; read < lingerBytes; {
-		n, err := c.nc.Read(c.in)
-		if read += n; err != nil {
-			break
-		}
-	}
-	_ = c.nc.Close() // it was half closed
-}
-
-const (
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 1 << 20
-	// lastWrites bounds how long a connection that has ended still sends what waits.
-	lastWrites = 5 * time.Second
-)
 
 func (c *Conn) receive() error {
 	if !c.client {
@@ -437,7 +423,9 @@ func (c *Conn) fail(err error) {
 	}
 	c.finished = true
 	c.room.Signal()
-	_ = c.nc.SetWriteDeadline(time.Now().Add(lastWrites))
+	if err != ErrClosed || c.cfg.Progress == 0 {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(lastWrites))
+	}
 	c.kick() // it closes the connection when everything was sent
 }
 

@@ -33,6 +33,10 @@
 //     together, and by 64 MiB on all connections.
 //   - What is malformed resets the stream; what makes the rest of the connection
 //     unintelligible ends the connection (RFC 9113 §5.4).
+//   - A server that goes away stays until its client has the last answer: what a client sends to a
+//     socket that was closed destroys what it has not received.
+//   - A client asks a silent server with a PING only while it has a stream, and rarely: servers of gRPC
+//     end a connection otherwise. The system probes the host.
 //   - Frames that carry nothing and requests that are reset cost from a budget; see
 //     control.go.
 //   - A client opens one stream before the settings of the server, and never more than these

@@ -49,6 +49,28 @@ func TestAServerThatDrainsServesWhatWasOnTheWay(t *testing.T) {
 	})
 }
 
+// Run may be within a frame that it has read before the end. Sent after the end of what a connection
+// sends, its answer would destroy what the client has not read yet.
+func TestAServerThatHasEndedAnswersNothing(t *testing.T) {
+	withServer(t, quick, func(p *peer) {
+		p.settle()
+		p.c.Shutdown()
+		p.say(appendPing(nil, flagAck, shutdownPing))
+		if p.settle(); !p.over() {
+			p.t.Fatal("it has not ended")
+		}
+		if err := p.c.onPing(frame{length: 8, kind: framePing}, make([]byte, 8)); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		p.c.mu.Lock()
+		defer p.c.mu.Unlock()
+		if len(p.c.out) > 0 || p.c.writing || p.c.cut {
+			t.Errorf("%d bytes wait, and a write failed: %v", len(p.c.out), p.c.cut)
+		}
+	})
+}
+
 func TestAServerWaitsForTheAnswerOfADrainOnlyForALimitedTime(t *testing.T) {
 	withServer(t, quick, func(p *peer) {
 		p.settle()

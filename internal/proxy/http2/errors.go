@@ -78,7 +78,7 @@ const (
 	WhyMalformed            // what came was no HTTP/2
 	WhyAbusive              // too much that costs and carries nothing; see the rules of the package
 	WhyStuck                // a frame or a header list that did not end in time
-	WhyStalled              // the other side accepted no byte for Config.Progress
+	WhyStalled              // the other side accepted no byte for Config.Progress, or as a server for a minute
 )
 
 // WhyEnded returns the reason of an error of Run.

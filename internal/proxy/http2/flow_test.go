@@ -201,6 +201,21 @@ func TestTheWindowGrowsToMaxWindowAndNotBeyond(t *testing.T) {
 	}
 }
 
+func TestPaddingIsGivenBackWhileTheHandlerWaitsForABody(t *testing.T) {
+	withServer(t, drains, func(p *peer) {
+		p.request(1, 0)
+		p.settle()
+		padding := make([]byte, 256)
+		padding[0] = 255
+		for range defaultWindow / len(padding) {
+			p.frame(frameData, flagPadded, 1, padding)
+		}
+		if got := granted(p.settle(), 1); got == 0 || p.over() {
+			t.Errorf("of a window of %d bytes that padding has used up %d were given back: %v", defaultWindow, got, p.why())
+		}
+	})
+}
+
 func TestAShortBodyDoesNotMakeTheWindowGrow(t *testing.T) {
 	withServer(t, drains, func(p *peer) {
 		p.request(1, 0)

@@ -76,6 +76,7 @@ func (c *Conn) onData(f frame, payload []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pings = 0
 	if c.received -= int64(f.length); c.received < 0 {
 		return connError{FlowControlError, "more DATA than the window of the connection"}
 	}
@@ -118,6 +119,9 @@ func (c *Conn) onData(f frame, payload []byte) error {
 	s.received(f.length-len(data), data)
 	if f.has(flagEndStream) {
 		s.endReceiving()
+	}
+	if f.length > len(data) {
+		s.consumed(0) // a Read may wait for data that padding has left no window for
 	}
 	s.wake()
 	return nil
@@ -212,6 +216,7 @@ func (c *Conn) onHeaderList(encoded []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pings = 0
 	id, end := b.first.stream, b.first.has(flagEndStream)
 	s := c.streams[id]
 	switch {

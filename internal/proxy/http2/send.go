@@ -13,6 +13,8 @@ const (
 	outLimit = 64 << 10
 	// crumb is a piece of a body so small that only an attacker's window makes it.
 	crumb = 256
+	// paidPiece is how much of a body pays for two frames that carry nothing.
+	paidPiece = 2 << 10
 	// unreadLimit is how many bytes may wait to be sent before a server stops reading.
 	unreadLimit = 256 << 10
 	// writePiece is how much is written at a time: Check sees progress after each piece.
@@ -43,6 +45,10 @@ func putOut(pool *[]byte, b []byte) {
 
 // kick starts the goroutine that writes, unless it runs. The lock is held.
 func (c *Conn) kick() {
+	if c.sealed {
+		c.out = c.out[:0] // such as the answer to a PING that Run had read before
+		return
+	}
 	if !c.writing {
 		c.writing = true
 		c.blocked = 0
@@ -74,6 +80,7 @@ func (c *Conn) flush() {
 	}
 	c.writing = false
 	finished, lingers, cut := c.finished, c.lingers, c.cut
+	c.sealed = finished
 	if finished {
 		defer c.endFlushing()
 	}
@@ -166,10 +173,10 @@ func (c *Conn) sendData(s *Stream, p []byte, end bool) {
 	c.out = append(f.append(c.out), p...)
 	s.sendWindow -= int64(len(p))
 	c.sendWindow -= int64(len(p))
-	// The other side answers with WINDOW_UPDATE, which costs. One that asks for a body in
-	// crumbs pays for them.
+	// The other side answers with WINDOW_UPDATE, which costs: programs in Go send two of them for
+	// each 4 KiB. One that asks for a body in crumbs pays for them.
 	if len(p) >= crumb || len(p) > 0 && s.sendWindow > 0 && c.sendWindow > 0 {
-		c.earn(2)
+		c.earn(2 * ((len(p) + paidPiece - 1) / paidPiece))
 	}
 	if end {
 		s.endSending()

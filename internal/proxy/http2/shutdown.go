@@ -1,6 +1,10 @@
 package http2
 
 import (
+	"errors"
+	"os"
+	"time"
+
 	"github.com/ringway/ringway/internal/proxy/socket"
 )
 
@@ -52,10 +56,48 @@ func (c *Conn) endIntake() {
 func (c *Conn) endIfDone() {
 	switch {
 	case c.active > 0:
-	case c.client && (c.goingAway || c.away != nil), c.goingAway && c.lastServed != maxStreamID:
+	case c.client && (c.goingAway || c.away != nil):
 		c.fail(ErrClosed)
+	case c.goingAway && c.lastServed != maxStreamID && c.err == nil:
+		c.lingers = true // the client may not have read its last answer
+		c.fail(ErrClosed)
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // Run lingers when everything was sent
 	}
 }
+
+// linger reads a short rest, so that the other side gets GOAWAY and not a reset. In order, it does so
+// until the client has everything: what arrives on a socket that was closed makes the system
+// drop what it has not sent yet, such as the end of the last answer.
+func (c *Conn) linger(inOrder bool) {
+	left, stalled, read := socket.Unsent(c.nc), time.Duration(0), 0
+	for {
+		_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+		for err := error(nil); err == nil && read < lingerBytes; {
+			if err = c.await(); !errors.Is(err, os.ErrDeadlineExceeded) && err != nil {
+				inOrder = false // it is over
+			}
+			read += c.to
+		}
+		// As much as one write counts as progress, because a client must not hold the connection with
+		// a byte now and then.
+		now := socket.Unsent(c.nc)
+		if stalled += lingerTime; now <= left-writePiece {
+			left, stalled = now, 0
+		}
+		if !inOrder || now == 0 || read >= lingerBytes || stalled > c.cfg.Progress {
+			break
+		}
+	}
+	_ = c.nc.Close() // it was half closed
+}
+
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 1 << 20
+	// lastWrites bounds how long a connection that has ended still sends what waits, unless it ends in
+	// order and Check bounds that.
+	lastWrites = 5 * time.Second
+)
 
 // Err returns why the connection accepts no more streams, nil while it does.
 func (c *Conn) Err() error {

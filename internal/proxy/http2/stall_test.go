@@ -80,6 +80,20 @@ func TestAClientThatReadsNothingIsEndedAfterTheProgressTimeout(t *testing.T) {
 	})
 }
 
+func TestAServerThatSendsAndNeverReadsIsEnded(t *testing.T) {
+	bubble(t, clientOf(small), false, func(p *peer) {
+		minute := time.Duration(0)
+		for ; minute < 5*time.Minute && p.c.ended() == nil; minute += time.Second {
+			p.say(appendPing(nil, 0, [8]byte{})) // its answer waits
+			synctest.Wait()
+			p.c.Check(time.Second)
+		}
+		if synctest.Wait(); !p.over() || WhyEnded(p.why()) != WhyStalled || minute < time.Minute {
+			t.Errorf("after %v: %v", minute, p.why())
+		}
+	})
+}
+
 func TestAnAnswerWhoseWindowStaysClosedIsResetAfterTheProgressTimeout(t *testing.T) {
 	const progress = 10 * time.Second
 	cfg := small
@@ -120,6 +134,49 @@ func TestAnAnswerWhoseWindowStaysClosedIsResetAfterTheProgressTimeout(t *testing
 	}
 }
 
+func TestAServerThatGoesAwayWaitsForASlowClientForTheProgressTimeout(t *testing.T) {
+	const progress, size = time.Minute, 60_000
+	cfg := small
+	cfg.Progress = progress
+	for name, slow := range map[string]bool{"one that is slow": true, "one that takes nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			serve := handler(func(_ *peer, s *Stream) {
+				_ = s.Send(ok200, false)
+				_, _ = s.Write(make([]byte, size), true)
+			})
+			bubble(t, serve.server(cfg), false, func(p *peer) {
+				p.request(1, flagEndStream)
+				synctest.Wait()
+				p.c.Shutdown()
+				p.say(appendPing(nil, flagAck, shutdownPing))
+				synctest.Wait()
+				if err := p.c.ended(); err != ErrClosed {
+					p.t.Fatal("the connection does not go away:", err)
+				}
+				time.Sleep(progress)
+				p.c.Check(progress)
+				if synctest.Wait(); p.over() {
+					t.Error("too early")
+				}
+				if !slow {
+					p.c.Check(1)
+					if synctest.Wait(); !p.over() {
+						t.Error("the server waits for longer")
+					}
+					return
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); p.read() }()
+				<-done
+				frames := p.settle()
+				if n := bytesOf(frames, 1); n != size || frames[len(frames)-1].kind != frameGoAway {
+					t.Errorf("%d bytes of %d, with %d frames", n, size, len(frames))
+				}
+			})
+		})
+	}
+}
+
 // The system would go on sending what it holds, as slowly as it is read.
 func TestAConnectionThatHasStalledLeavesNothingToSend(t *testing.T) {
 	conns := make(chan *Conn, 1)
@@ -146,15 +203,18 @@ func TestAConnectionThatHasStalledLeavesNothingToSend(t *testing.T) {
 
 func TestASilentServerIsPingedAndEnded(t *testing.T) {
 	withClient(t, func(p *peer) {
-		s := p.c.NewStream()
-		defer s.Close()
-		if err := s.Open(get("/"), true, false); err != nil {
-			p.t.Fatal(err)
-		}
-		p.settle()
-		for round := range 3 { // a server that answers may take its time
+		var all []*Stream
+		for round, after := range []time.Duration{pingAfter, pingAfter, pingAgain, pingAgain, pingAfter} { // a server that answers may take its time
+			switch round {
+			case 0, 1:
+				all = append(all, opened(p))
+				defer all[round].Close()
+			case 4:
+				p.headers(all[0].id, 0, ok200...) // what it sends makes it one to ask soon
+			}
+			p.settle()
 			p.c.Check(0)
-			p.c.Check(pingAfter - 1)
+			p.c.Check(after - 1)
 			if _, ok := find(p.settle(), framePing); ok {
 				p.t.Fatal("a PING too early, round", round)
 			}
@@ -164,23 +224,100 @@ func TestASilentServerIsPingedAndEnded(t *testing.T) {
 				p.t.Fatal("no PING, round", round)
 			}
 			p.c.Check(pingTimeout)
-			p.frame(framePing, flagAck, 0, ping.payload)
-			p.settle()
-		}
-		p.c.Check(0)
-		p.c.Check(pingAfter)
-		p.c.Check(pingTimeout)
-		if p.settle(); p.over() {
-			t.Error("too early")
+			if p.settle(); p.over() {
+				p.t.Fatal("ended too early, round", round)
+			}
+			if round < 4 {
+				p.frame(framePing, flagAck, 0, ping.payload)
+				p.settle()
+			}
 		}
 		p.c.Check(1)
 		if p.settle(); !p.over() || p.why() != errSilent {
 			t.Error(p.why())
 		}
+		if _, err := all[1].Answer(); err != errSilent {
+			t.Error(err)
+		}
+	})
+}
+
+// A server may be gone since long before the request.
+func TestTheFirstRequestAfterALongSilenceFindsThatTheServerIsGone(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.settle()
+		p.c.Check(0)
+		p.c.Check(time.Hour)
+		s := opened(p)
+		defer s.Close()
+		p.c.Check(1)
+		if _, ok := find(p.settle(), framePing); !ok {
+			t.Error("no PING")
+		}
+		p.c.Check(pingTimeout)
+		if p.settle(); p.over() {
+			t.Error("too early")
+		}
+		p.c.Check(1)
 		if _, err := s.Answer(); err != errSilent {
 			t.Error(err)
 		}
 	})
+}
+
+// Servers of gRPC end a connection on which PINGs come again and again while they send nothing:
+// the third within five minutes of the one before, or within two hours without streams.
+func TestAServerThatSendsNothingIsPingedTwiceAtMost(t *testing.T) {
+	for name, row := range map[string]struct {
+		act  func(p *peer, second int) (streams []*Stream)
+		most int
+	}{
+		"without a stream": {func(*peer, int) []*Stream { return nil }, 0},
+		"with a stream": {func(p *peer, second int) []*Stream {
+			if second > 0 {
+				return nil
+			}
+			return []*Stream{opened(p)}
+		}, 1},
+		"with more and more streams": {func(p *peer, second int) []*Stream {
+			if second%10 > 0 {
+				return nil
+			}
+			return []*Stream{opened(p)}
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withClient(t, func(p *peer) {
+				p.settle()
+				pings := 0
+				for second := range 120 {
+					for _, s := range row.act(p, second) {
+						defer s.Close()
+					}
+					p.c.Check(time.Second)
+					for _, f := range p.settle() {
+						if f.kind == framePing {
+							pings++
+							p.frame(framePing, flagAck, 0, f.payload)
+						}
+					}
+				}
+				if p.settle(); pings > row.most || p.over() {
+					t.Errorf("%d PINGs in two minutes, at most %d are allowed: %v", pings, row.most, p.why())
+				}
+			})
+		})
+	}
+}
+
+// opened returns a stream whose request was sent.
+func opened(p *peer) *Stream {
+	p.t.Helper()
+	s := p.c.NewStream()
+	if err := s.Open(get("/"), true, false); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
 }
 
 func TestABusyConnectionIsNotPinged(t *testing.T) {

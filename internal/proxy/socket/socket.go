@@ -42,6 +42,19 @@ func Reset(nc net.Conn) {
 	_ = nc.Close()
 }
 
+// Unsent returns how many bytes the system holds that the other end has not acknowledged. It is 0 where
+// that is not known, as everywhere but on Linux.
+func Unsent(nc net.Conn) (n int) {
+	conn, ok := Below(nc).(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n = unsent(fd) }) // nothing is left of a connection that was closed
+	}
+	return n
+}
+
 // Socket works on the socket of one connection. Its functions are bound once, to avoid an
 // allocation per call. The zero value is a connection without a socket.
 type Socket struct {

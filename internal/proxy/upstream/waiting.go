@@ -33,9 +33,9 @@ type Activity struct {
 	// Unasked counts the HTTP/1.1 connections that were closed because of bytes that belong to
 	// no request.
 	Unasked atomic.Uint64
-	// Abusive and Malformed count the HTTP/2 connections that were closed because the endpoint sent
-	// too much that costs and carries nothing, or what is no HTTP/2.
-	Abusive, Malformed atomic.Uint64
+	// Abusive, Malformed and Stalled count the HTTP/2 connections that were closed because the endpoint
+	// sent too much that costs and carries nothing, or what is no HTTP/2, or read nothing for a minute.
+	Abusive, Malformed, Stalled atomic.Uint64
 }
 
 // ended counts the end of an HTTP/2 connection.
@@ -45,6 +45,8 @@ func (a *Activity) ended(err error) {
 		a.Abusive.Add(1)
 	case http2.WhyMalformed:
 		a.Malformed.Add(1)
+	case http2.WhyStalled:
+		a.Stalled.Add(1)
 	}
 }
 

@@ -36,9 +36,9 @@ func newMetrics(reg prometheus.Registerer, activity *upstream.Activity, services
 	metric.With(reg).NewCounterFunc(prometheus.CounterOpts{
 		Name: "ringway_sidecar_unasked_total", Help: "HTTP/1.1 connections to services that were closed because bytes had come that belong to no request: the service sends a body where none is allowed (HEAD, 204, 304), or more than the length that it declares.",
 	}, func() float64 { return float64(activity.Unasked.Load()) })
-	for reason, n := range map[string]*atomic.Uint64{"abusive": &activity.Abusive, "malformed": &activity.Malformed} {
+	for reason, n := range map[string]*atomic.Uint64{"abusive": &activity.Abusive, "malformed": &activity.Malformed, "stalled": &activity.Stalled} {
 		metric.With(reg).NewCounterFunc(prometheus.CounterOpts{
-			Name: "ringway_sidecar_service_ended_total", Help: "HTTP/2 connections to services that were closed because the service sent too much that costs and carries nothing (abusive: floods of SETTINGS, PING, WINDOW_UPDATE, CONTINUATION and the like), or what is no HTTP/2 (malformed).",
+			Name: "ringway_sidecar_service_ended_total", Help: "HTTP/2 connections to services that were closed because the service sent too much that costs and carries nothing (abusive: floods of SETTINGS, PING, WINDOW_UPDATE, CONTINUATION and the like), or what is no HTTP/2 (malformed), or because it accepted no byte for a minute (stalled).",
 			ConstLabels: prometheus.Labels{"reason": reason},
 		}, func() float64 { return float64(n.Load()) })
 	}

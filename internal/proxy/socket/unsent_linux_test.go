@@ -1,0 +1,34 @@
+package socket_test
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/ringway/ringway/internal/proxy/socket"
+)
+
+func TestUnsentIsWhatTheOtherEndHasNoRoomFor(t *testing.T) {
+	near, far := connected(t)
+	if n := socket.Unsent(near); n != 0 {
+		t.Errorf("%d bytes of nothing", n)
+	}
+	_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	written, err := near.Write(make([]byte, 16<<20)) // more than the system holds
+	if n := socket.Unsent(socket.Direct(near)); err == nil || n <= 0 || n > written {
+		t.Errorf("%d of %d bytes: %v", n, written, err)
+	}
+	_ = near.(interface{ CloseWrite() error }).CloseWrite()
+	if n, err := io.Copy(io.Discard, far); n != int64(written) || err != nil {
+		t.Errorf("%d bytes of %d arrived: %v", n, written, err)
+	}
+	for end := time.Now().Add(10 * time.Second); socket.Unsent(near) > 0; {
+		if time.Now().After(end) {
+			t.Fatal("something is left after the end")
+		}
+	}
+	_ = near.Close()
+	if n := socket.Unsent(near); n != 0 {
+		t.Errorf("%d bytes of a connection that was closed", n)
+	}
+}
