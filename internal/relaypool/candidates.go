@@ -14,7 +14,8 @@ import (
 // rank recomputes the candidates and records an event per reason if the set changed.
 func (t *table) rank(reasons ...Reason) {
 	before := t.candidates
-	t.candidates, t.reach = t.choose()
+	t.candidates, t.reach, t.nearer = t.choose()
+	defer t.adjust()
 	if slices.Equal(before, t.candidates) {
 		return
 	}
@@ -34,11 +35,12 @@ func (t *table) rank(reasons ...Reason) {
 }
 
 // choose applies the locality filter and then weighted rendezvous hashing. It returns the
-// candidates, best first, and the farthest tier that was needed.
-func (t *table) choose() ([]*peer, affinity.Tier) {
+// candidates, best first, the farthest tier that was needed, and the number of usable peers nearer
+// than that.
+func (t *table) choose() (_ []*peer, reach affinity.Tier, nearer int) {
 	var near []*peer
-	reach := affinity.SameDatacenter
-	for ; ; reach++ {
+	for reach = affinity.SameDatacenter; ; reach++ {
+		nearer = len(near)
 		for _, p := range t.peers {
 			if !p.evicted() && p.tier(t.cfg.Datacenter, t.cfg.Region) == reach {
 				near = append(near, p)
@@ -62,7 +64,7 @@ func (t *table) choose() ([]*peer, affinity.Tier) {
 	for i, id := range best {
 		candidates[i] = t.peers[id]
 	}
-	return candidates, reach
+	return candidates, reach, nearer
 }
 
 // latencies holds the latencies of all peers at one time, for comparisons.

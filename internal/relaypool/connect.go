@@ -45,7 +45,7 @@ func (t *table) admit(m *member) {
 		return
 	}
 	m.role = Primary
-	if len(t.primaries) >= t.cfg.Primaries {
+	if len(t.primaries) >= t.wanted() {
 		m.role = Backup
 	}
 	list := t.list(m.role)

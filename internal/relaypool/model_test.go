@@ -238,7 +238,7 @@ func (m *model) step() {
 // promoted holds before any Step: backups do not wait for one.
 func (m *model) promoted() {
 	s := m.table.Status(m.now)
-	if len(s.Backups) > 0 && len(s.Primaries) < m.cfg.Primaries {
+	if len(s.Backups) > 0 && len(s.Primaries) < m.table.wanted() {
 		m.rt.Fatalf("primaries %v: a place is vacant next to backups %v", s.Primaries, s.Backups)
 	}
 }
@@ -313,7 +313,7 @@ func (m *model) quiet() {
 		m.check()
 	}
 	s := m.table.Status(m.now)
-	places := min(m.cfg.Primaries+m.cfg.Backups, len(s.Candidates))
+	places := min(m.table.wanted()+m.cfg.Backups, len(s.Candidates))
 	if held := len(s.Primaries) + len(s.Backups); held < places {
 		m.rt.Fatalf("after 200 s of quiet %d of %d places are held, candidates are %s", held, places, strings.Join(s.Candidates, " "))
 	}
@@ -321,7 +321,7 @@ func (m *model) quiet() {
 		m.rt.Fatalf("connections after 200 s of quiet: %+v", s.Connections)
 	}
 	for _, p := range s.Peers {
-		if p.Role != NoRole && p.Tier > s.Reach && len(s.Candidates) >= m.cfg.Primaries+m.cfg.Backups {
+		if p.Role != NoRole && p.Tier > s.Reach && len(s.Candidates) >= m.table.wanted()+m.cfg.Backups {
 			m.rt.Fatalf("%s is %v, candidates are as near as %v", p.ID, p.Tier, s.Reach)
 		}
 	}

@@ -22,6 +22,7 @@ type table struct {
 
 	candidates []*peer       // best first
 	reach      affinity.Tier // farthest tier of the candidates
+	nearer     int           // usable peers of the tiers before it
 	rankAt     time.Time
 	evicted    []*peer // evicted peers
 
@@ -129,7 +130,23 @@ func (t *table) Resize(primaries int, now time.Time) {
 	}
 	t.cfg.Primaries, t.cfg.Candidates = primaries, t.least.Candidates+primaries-t.least.Primaries
 	t.most = max(t.most, primaries)
-	for len(t.backups) > 0 && len(t.primaries) < primaries {
+	t.sooner = true
+	t.rank()
+}
+
+// wanted returns how many primaries there are places for. While too few near peers are usable, farther
+// ones get a place only as far as Config.Primaries does not suffice: otherwise one near peer
+// that restarts would move most of the requests to another place.
+func (t *table) wanted() int {
+	if t.nearer == 0 {
+		return t.cfg.Primaries
+	}
+	return min(t.cfg.Primaries, max(t.least.Primaries, t.nearer))
+}
+
+// adjust fits the members to the places, which may have become more or fewer.
+func (t *table) adjust() {
+	for len(t.backups) > 0 && len(t.primaries) < t.wanted() {
 		m := t.backups[0]
 		t.backups, t.primaries, m.role = t.backups[1:], append(t.primaries, m), Primary
 		t.record(Event{Kind: Promoted, Peer: m.peer.ID, Role: Primary, Detail: "because more peers share the requests"})
@@ -140,8 +157,6 @@ func (t *table) Resize(primaries int, now time.Time) {
 			t.release(m, "", "")
 		}
 	}
-	t.sooner = true
-	t.rank()
 }
 
 // turnOf returns the peer's index among the primaries, −1 if it is not a primary.
@@ -303,7 +318,7 @@ func (t *table) renew(m *member, because Reason, options []*peer) {
 // vacancies returns the number of places without a member and without a peer that is being
 // connected for one.
 func (t *table) vacancies() int {
-	n := max(t.cfg.Primaries, len(t.primaries)) + t.cfg.Backups - len(t.primaries) - len(t.backups)
+	n := max(t.wanted(), len(t.primaries)) + t.cfg.Backups - len(t.primaries) - len(t.backups)
 	for _, m := range t.joining {
 		if m.replaces == nil {
 			n--
@@ -313,7 +328,7 @@ func (t *table) vacancies() int {
 }
 
 // surplus reports whether there are more primaries than places since the last Resize.
-func (t *table) surplus() bool { return len(t.primaries) > t.cfg.Primaries }
+func (t *table) surplus() bool { return len(t.primaries) > t.wanted() }
 
 // shrink removes the primaries that were too many since the last regular ranking, last those that
 // rank best.
@@ -344,7 +359,7 @@ func (t *table) removeMember(m *member, why Reason, detail string) {
 		}
 	case Primary:
 		i := slices.Index(t.primaries, m)
-		if t.surplus() && !m.renewing { // a successor would find no place
+		if t.surplus() {
 			t.primaries = slices.Delete(t.primaries, i, i+1)
 			t.release(m, why, detail)
 			return

@@ -542,3 +542,71 @@ func TestANumberOfPrimariesThatGoesUpAndDownCostsNoConnection(t *testing.T) {
 	}
 	want(t, "backups", len(r.status().Backups), 2)
 }
+
+// One of three near peers restarts. What the others carry must not move to another place.
+func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
+	cfg := config()
+	cfg.Datacenter, cfg.Region = "a", "eu"
+	peers := relays(9)
+	for i := range peers {
+		if peers[i].Datacenter, peers[i].Region = "b", "eu"; i < 3 {
+			peers[i].Datacenter = "a"
+		}
+	}
+	r := newRig(t, cfg)
+	r.Resize(24, r.now)
+	r.update(peers)
+	near := func() (n int) {
+		for _, id := range r.status().Primaries {
+			if r.peer(id).Datacenter == "a" {
+				n++
+			}
+		}
+		return n
+	}
+	want(t, "near primaries", near(), 3)
+	r.refuse["r1"] = true
+	for id, peer := range r.open {
+		if peer == "r1" {
+			r.Lost(id, errRefused, r.now)
+		}
+	}
+	r.step()
+	r.wait(time.Second)
+	want(t, "near primaries while one refuses", near(), 2)
+	want(t, "primaries while one refuses", len(r.status().Primaries), 3)
+	want(t, "backups while one refuses", len(r.status().Backups), 2)
+	r.refuse["r1"] = false
+	r.wait(time.Minute)
+	want(t, "near primaries when it is back", near(), 3)
+	want(t, "primaries when it is back", len(r.status().Primaries), 3)
+}
+
+func TestASurplusPrimaryThatIsLostWhileItIsRenewedLeavesNoPlaceTooMany(t *testing.T) {
+	cfg := config()
+	cfg.Primaries, cfg.Backups = 1, 0
+	r := newRig(t, cfg)
+	r.Resize(2, r.now)
+	r.update(relays(5))
+	want(t, "primaries", len(r.status().Primaries), 2)
+	for hours := 0; len(r.joining) == 0; hours++ { // a peer may also be renewed by itself
+		if hours == 20 {
+			t.Fatal("none is replaced by another")
+		}
+		r.hold = false
+		r.wait(10 * time.Minute)
+		r.hold = true
+		r.wait(50 * time.Minute)
+	}
+	renewed := r.joining[0].replaces
+	r.Resize(1, r.now)
+	r.Lost(renewed.links[0].id, errRefused, r.now)
+	r.step()
+	for len(r.opening) > 0 {
+		r.finish(r.opening[0])
+		r.step()
+	}
+	if s := r.status(); len(s.Backups) > 0 || len(s.Primaries) > 2 {
+		t.Errorf("primaries %v, backups %v", s.Primaries, s.Backups)
+	}
+}

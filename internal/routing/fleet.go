@@ -22,7 +22,7 @@ type fleet struct {
 	graceOver  time.Time
 	listeners  map[netip.AddrPort]string // the relay or gate that gossips each
 	outside    bool                      // this relay gossips no forwarding address
-	gates      int                       // present and not leaving
+	gates      []affinity.Place          // of those present and not leaving
 }
 
 // listenersOf returns the listeners that relays and gates gossip. Only those on their own hosts
@@ -84,15 +84,17 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 	} else {
 		r.loggedAlone = false
 	}
-	r.fleet.gates = 0
+	r.fleet.gates = nil
 	for _, m := range r.snapshot.WithRole(identity.RoleGate) {
 		if !m.Leaving {
-			r.fleet.gates++
+			r.fleet.gates = append(r.fleet.gates, affinity.Place{Datacenter: m.Datacenter, Region: m.Region})
 		}
 	}
 	if r.snapshot.Degraded() {
 		relays = keepFailedRelays(before.relays, relays, r.snapshot)
-		r.fleet.gates = max(r.fleet.gates, before.gates)
+		if len(before.gates) > len(r.fleet.gates) {
+			r.fleet.gates = before.gates
+		}
 	}
 	r.fleet.relays, r.fleet.listeners = relays, listenersOf(r.snapshot)
 	r.fleet.absent, r.fleet.graceOver = r.fleet.grace.Update(relays, now)
@@ -100,7 +102,7 @@ func (r *Router) updateFleet(now time.Time) (changed bool) {
 		r.fleet.candidates = candidates(relays, nil)
 	}
 	return !maps.Equal(before.listeners, r.fleet.listeners) ||
-		r.cfg.Role == identity.RoleGate && before.gates != r.fleet.gates ||
+		r.cfg.Role == identity.RoleGate && !slices.Equal(before.gates, r.fleet.gates) ||
 		!r.observes() && (!slices.Equal(before.relays, relays) || !slices.Equal(before.absent, r.fleet.absent))
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/relaypool"
+	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 type noConn struct{}
@@ -95,6 +97,42 @@ func TestBehindAnyNumberOfGatesEveryWorkerGetsItsShare(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// Zones have unequal numbers of gates, and those of a zone use its relays.
+func TestAGateSharesTheRelaysOfItsZoneWithItsGates(t *testing.T) {
+	var relays []relaypool.Peer
+	var members []membership.Member
+	var gates []affinity.Place
+	for zone, n := range map[string]struct{ relays, others, gates int }{"a": {150, 10, 100}, "b": {150, 30, 2}, "c": {2, 5, 4}} {
+		place := affinity.Place{Datacenter: zone, Region: "eu"}
+		for i := range n.relays {
+			relays = append(relays, relaypool.Peer{ID: fmt.Sprint(zone, i), Datacenter: zone, Region: "eu"})
+		}
+		for i := range n.relays + n.others {
+			members = append(members, membership.Member{ID: fmt.Sprint(zone, i), Datacenter: zone, Region: "eu"})
+		}
+		for range n.gates {
+			gates = append(gates, place)
+		}
+	}
+	for _, c := range []struct {
+		role             identity.Role
+		datacenter       string
+		near, forwarders int
+	}{
+		{identity.RoleGate, "a", 150, 100},
+		{identity.RoleGate, "b", 150, 2},
+		{identity.RoleGate, "c", 302, 106}, // too few relays there
+		{identity.RoleGate, "", 302, 106},
+		{identity.RoleRelay, "b", 150, 30},
+		{identity.RoleRelay, "", 302, 45},
+	} {
+		r := &Router{cfg: Config{Role: c.role, Datacenter: c.datacenter, Region: "eu"}, fleet: fleet{relays: members, gates: gates}, forwarding: &forwarding{cfg: relaypool.DefaultConfig()}}
+		if near, forwarders := r.forwarders(&Route{Index: -1}, relays); near != c.near || forwarders != c.forwarders {
+			t.Errorf("%+v: %d relays, %d forward to them", c, near, forwarders)
 		}
 	}
 }
