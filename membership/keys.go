@@ -128,7 +128,7 @@ func (n *Node) Keys(ctx context.Context, operation KeyOperation, argument string
 			}
 		}
 		if err := failed(operation, results); err != nil {
-			return results, fmt.Errorf("%w: no member has removed it, because one that encrypts with it would be cut off: have all use another key with `relay keys use`, then repeat this", err)
+			return results, fmt.Errorf("%w: no member has removed it, because one that encrypts with it would be cut off: have all use another key with `relay keys use`, stop a member that does not answer or deny its certificate, then repeat this", err)
 		}
 	}
 	results := n.askAll(ctx, request)

@@ -32,8 +32,9 @@ func UntilRenewal(source *identity.Source) func(net.Conn) time.Time {
 			own := source.Info()
 			add(own.NotBefore, own.NotAfter)
 		}
-		for _, c := range secured.ConnectionState().PeerCertificates {
-			add(c.NotBefore, c.NotAfter)
+		// Not those above it: which of them count is known only to the check of the chain.
+		if shown := secured.ConnectionState().PeerCertificates; len(shown) > 0 {
+			add(shown[0].NotBefore, shown[0].NotAfter)
 		}
 		return at
 	}

@@ -176,3 +176,34 @@ func TestAFileThatAppearsDuringTheAttemptsEndsThem(t *testing.T) {
 		}
 	})
 }
+
+// A key is replaced on all relays that have one, of which one does not answer, and there are more than are
+// asked in each look.
+func TestAKeyThatIsReplacedOnManyRelaysIsGivenUpSoonAlsoWhileOneIsSilent(t *testing.T) {
+	for _, keys := range [][2]byte{{1, 2}, {2, 1}} { // of the two one is older by its digest
+		inFleet(t, func(t *testing.T, f *fleet) {
+			path := filepath.Join(t.TempDir(), "key")
+			write := func(key byte) {
+				t.Helper()
+				if err := os.WriteFile(path, material(key), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(keys[0])
+			var silent *relay
+			for i := range 12 {
+				silent = f.boot(fmt.Sprintf("set-%d", i), func(c *Config) { c.File = path })
+			}
+			follower := f.boot("relay-1")
+			time.Sleep(10 * time.Minute)
+			f.oneKey()
+			f.change(func() { silent.mute = true })
+			write(keys[1])
+			// One look at the file, one at a few relays that have it, one at all.
+			time.Sleep(4 * follower.keeper.cfg.LookInterval * 5 / 4)
+			if key, _ := follower.keeper.Key(); !key.Equal(newKey(material(keys[1]), "", 0)) {
+				t.Errorf("it signs with %s", key)
+			}
+		})
+	}
+}

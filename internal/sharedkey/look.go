@@ -3,6 +3,7 @@ package sharedkey
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,14 +77,7 @@ func (k *Keeper) refresh(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	for _, r := range replies {
-		if r.err == nil {
-			delete(k.configured, r.member.Instance())
-			if r.answer.Configured {
-				k.configured[r.member.Instance()] = r.answer.Key
-			}
-		}
-	}
+	replaced := k.noteConfigured(replies)
 	k.learn(replies)
 	k.followOperator()
 	ours, _ := k.Key()
@@ -92,9 +86,33 @@ func (k *Keeper) refresh(ctx context.Context) {
 			k.confirmed[r.member.Instance()] = r.answer.Key.Equal(ours)
 		}
 	}
+	if replaced {
+		for instance := range k.configured {
+			delete(k.confirmed, instance)
+		}
+	}
 	if k.cfg.Role == identity.RoleGate {
 		k.followRelays(v, replies)
 	}
+}
+
+// noteConfigured notes which relays have a key that an operator has set, and reports whether one of
+// these was replaced: then the others are asked as well. What a relay has that does not answer counts
+// only while no other answers.
+func (k *Keeper) noteConfigured(replies []reply) (replaced bool) {
+	answered := slices.ContainsFunc(replies, func(r reply) bool { return r.err == nil && r.answer.Configured })
+	for _, r := range replies {
+		instance := r.member.Instance()
+		before, was := k.configured[instance]
+		switch {
+		case r.err == nil && r.answer.Configured:
+			replaced = replaced || was && !before.Equal(r.answer.Key)
+			k.configured[instance] = r.answer.Key
+		case r.err == nil, answered:
+			delete(k.configured, instance)
+		}
+	}
+	return replaced
 }
 
 // followOperator uses the key that an operator has set on other relays, if none is set on this one.

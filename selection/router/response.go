@@ -70,11 +70,17 @@ func (a *answer) begin(handler *ingress.Handler, in *http.Request) error {
 
 // cause returns why the context of the program has ended, nil if it has not. A request may end at the
 // deadline of the context before the timer of the context has fired, or a millisecond earlier (the
-// unit in which endpoints are told the deadline), so the end of the context is awaited.
+// unit in which endpoints are told the deadline), so the end of the context is awaited, but not
+// for long: after a step of the clock its timer may fire much later.
 func (a *answer) cause() error {
 	ctx := a.request.Context()
 	if at, set := ctx.Deadline(); set && a.local.Refused == wire.CodeTimeout && time.Until(at) < 10*time.Millisecond {
-		<-ctx.Done()
+		patience := time.NewTimer(time.Second)
+		defer patience.Stop()
+		select {
+		case <-ctx.Done():
+		case <-patience.C:
+		}
 	}
 	return context.Cause(ctx)
 }

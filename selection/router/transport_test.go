@@ -254,6 +254,11 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 				if _, err := r.RoundTrip(req); !errors.Is(err, late) {
 					t.Error(err)
 				}
+				ctx = timerLate{t.Context(), time.Now().Add(-time.Minute)} // the clock was set forward
+				req, _ = http.NewRequestWithContext(ctx, "GET", "http://echo/hang", nil)
+				if _, err := r.RoundTrip(req); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
 			})
 		})
 	}

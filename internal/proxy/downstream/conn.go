@@ -241,7 +241,7 @@ func (c *conn) prepare() bool {
 	}
 	if cfg.Until != nil {
 		if at := cfg.Until(c.nc); !at.IsZero() {
-			c.until.Store(int64(time.Since(c.server.epoch) + time.Until(at)))
+			c.until.Store(max(1, int64(time.Since(c.server.epoch)+time.Until(at))))
 		}
 	}
 	if cfg.ConnContext != nil {

@@ -101,14 +101,13 @@ func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 		_, _ = rand.Read(nonce[:]) // never fails
 		a = &certificateRequest{nonce: binary.BigEndian.Uint64(nonce[:]), due: g.elapsed(), stranger: w.stranger, author: w.author}
 		g.requested[key] = a
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		g.askSoon()
 	case w.author != "":
 		return a // a statement that is not checked adds nothing to a request that there is
-	case !w.stranger:
+	case !w.stranger && (a.stranger || a.author != ""):
 		g.leavePlace(a)
+		a.attempts, a.due = 0, g.elapsed() // a member's request also opens a stream
+		g.askSoon()
 	}
 	for _, addr := range []string{w.from, w.also} {
 		if addr != "" && len(a.from) < maxAsked && !slices.Contains(a.from, addr) {

@@ -86,6 +86,35 @@ func TestAStrangerThatAMemberNamesCountsForTheMember(t *testing.T) {
 	})
 }
 
+// A statement or a stranger may be the first to name a certificate that does not fit into a packet, and a
+// member much later.
+func TestAMemberThatNamesACertificateLateOpensAStreamAsWell(t *testing.T) {
+	for name, first := range map[string]requestSource{"a stranger": {from: "10.0.1.2:1", stranger: true}, "a statement": {from: "10.0.1.2:1", author: "a"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				to := newWire(t).member("to", nil)
+				to.request(keyID{2}, first)
+				for range dialAttempt + 1 {
+					next, dial := to.sendRequests()
+					if len(dial) > 0 {
+						t.Errorf("a stream is opened to %q", dial)
+					}
+					time.Sleep(next)
+				}
+				var dialled []string
+				for to.request(keyID{2}, requestSource{from: "10.0.1.3:1"}); len(to.requested) > 0; {
+					next, dial := to.sendRequests()
+					dialled = append(dialled, dial...)
+					time.Sleep(next)
+				}
+				if want := []string{"10.0.1.3:1"}; !slices.Equal(dialled, want) {
+					t.Errorf("streams are opened to %q, want %q", dialled, want)
+				}
+			})
+		})
+	}
+}
+
 func TestRequestsOfMembersAndOfStrangersHaveLimitsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newWire(t).member("to", func(s *setup) { s.MaxMembers = 10 })
