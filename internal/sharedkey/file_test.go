@@ -199,7 +199,7 @@ func TestAKeyThatIsReplacedOnManyRelaysIsGivenUpSoonAlsoWhileOneIsSilent(t *test
 			f.oneKey()
 			f.change(func() { silent.mute = true })
 			write(keys[1])
-			// One look at the file, one at a few relays that have it, one at all.
+			// It reads the file, then asks a few relays that have it, then all of them.
 			time.Sleep(4 * follower.keeper.cfg.LookInterval * 5 / 4)
 			if key, _ := follower.keeper.Key(); !key.Equal(newKey(material(keys[1]), "", 0)) {
 				t.Errorf("it signs with %s", key)
