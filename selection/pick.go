@@ -81,9 +81,13 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 	}
 	d.among(c)
 	if len(c.drawn) == 1 {
-		d.only()
-		p, _ := b.begin(&c.drawn[0], now, d) // cannot fail: the endpoint has no limit
-		return p, nil
+		if one := &c.drawn[0]; one.room(now.tick()) == hasRoom {
+			if p, ok := b.begin(one, now, d); ok {
+				d.only()
+				return p, nil
+			}
+		}
+		return b.pickAround(t, now, excluded, d) // it is the only one of a farther tier, and full
 	}
 	v := b.view(now)
 	winner := b.winner.load()

@@ -272,3 +272,39 @@ func TestTheFailuresOfAnEndpointThatIsAwayForDaysGrowOld(t *testing.T) {
 	}
 	r.Done(held, r.now, Success)
 }
+
+// A tier that takes what a nearer one spills may have one endpoint, and that may be full.
+func TestAFullEndpointOfAFartherTierIsPassedOver(t *testing.T) {
+	for _, full := range []string{"at its limit", "has refused"} {
+		r := newRig(t, DefaultConfig())
+		endpoints := tiers(6, 1)
+		endpoints[6].Limit, endpoints[6].Refuses = 1, full == "has refused"
+		r.update(endpoints)
+		r.settle()
+		for i := range 4 {
+			r.tiers[0].failing.Store(0)
+			r.requests(4, fmt.Sprintf("t0-%d", i), 0, Failure)
+		}
+		if n, spills := r.inState("evicted"), len(r.table.Load().spill); n != 4 || spills != 1 {
+			t.Fatalf("%d evicted, %d tiers take what the nearest spills", n, spills)
+		}
+		if p := r.pickFrom("t1-0"); full == "has refused" {
+			r.Done(p, r.now, Full.with(9))
+		}
+		for range 64 {
+			if d, err := r.Explain(r.now, nil, nil); err != nil || d.Winner.ID == "t1-0" {
+				t.Fatalf("%s: explained as the winner: %q, error %v", full, d.Reason, err)
+			}
+			var d Decision
+			p, err := r.PickExplained(r.now, nil, &d)
+			if err != nil || p.entry == nil || p.ID() == "t1-0" || d.Winner.ID != p.ID() {
+				t.Fatalf("%s: picked %+v, %+v, error %v", full, p.ticket, d, err)
+			}
+			r.Done(p, r.now, Cancelled)
+			if p, err = r.Pick(r.now, nil); err != nil || p.entry == nil || p.ID() == "t1-0" {
+				t.Fatalf("%s: picked %+v, error %v", full, p.ticket, err)
+			}
+			r.Done(p, r.now, Cancelled)
+		}
+	}
+}

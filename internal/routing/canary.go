@@ -48,9 +48,11 @@ func (c Canary) String() string { return fmt.Sprintf("%s:%.5g%%", c.Version, 100
 type canaryRoute struct {
 	Canary
 	seed    uint64    // of the hashes of keys
-	targets []*Target // the workers of the version
+	targets []*Target // the workers of the version, those of the own zone first
 	rest    []*Target // the others, at least one
 	weights map[string]float64
+	own     int     // how many of targets are of the own zone
+	stay    float64 // the part of the requests without a key that these get
 	counts  [len(canaryGroups)]prometheus.Counter
 }
 
@@ -137,13 +139,50 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 		}
 	}
 	for _, t := range split.targets {
-		split.weights[t.ID] = max(t.Weight, 1e-6)
+		// The offer's own weight and not this relay's share: a worker that was added has none.
+		split.weights[t.ID] = float64(max(t.Endpoint.Weight, 1))
 		t.Weight, t.Canary = 0, true
 	}
+	split.keepZone(route, r.cfg.Datacenter)
 	for group := groupCanary; group <= groupOther; group++ {
 		split.counts[group] = r.canaryMetrics.requests.WithLabelValues(service, canaryGroups[group])
 	}
 	route.Range, route.canary = append(route.Range, more...), split
+}
+
+// keepZone computes what stays in the own zone, as the plan does for the whole service: all, until the
+// workers of the canary there would get the zone slack times the mean. An observer has no plan, by
+// which it could know what the others send: all workers get the same from it.
+func (c *canaryRoute) keepZone(route *Route, zone string) {
+	if c.own, c.stay = len(c.targets), 1; route.Plan == nil {
+		return
+	}
+	slices.SortStableFunc(c.targets, func(x, y *Target) int {
+		switch {
+		case x.Guest == y.Guest:
+			return 0
+		case x.Guest:
+			return 1
+		}
+		return -1
+	})
+	own, all, traffic := 0.0, 0.0, 0.0
+	for i, t := range c.targets {
+		if all += c.weights[t.ID]; t.Guest {
+			c.own = min(c.own, i)
+		} else {
+			own += c.weights[t.ID]
+		}
+	}
+	if own == all {
+		return
+	}
+	for _, flow := range route.Plan.Zones() {
+		if flow.From.Datacenter == zone {
+			traffic += flow.Share
+		}
+	}
+	c.stay = route.Basis.WithDefaults().ZoneSlack * own / all / traffic
 }
 
 // logCanary logs the beginning, each change and the end of a canary.
@@ -225,7 +264,7 @@ func (c *canaryRoute) count(own canaryGroup, p selection.Pick[*Target], err erro
 }
 
 // take begins a request at a worker of the canary that can take it: with a strategy by key at that
-// of the key, else at the one with the fewest requests in flight of two.
+// of the key, else at the one with the fewest requests in flight of two of a zone.
 func (c *canaryRoute) take(s *Service, key string, now selection.Instant, tried *Tried) (selection.Pick[*Target], bool) {
 	var skipped [maxCanarySkipped]*Target
 	for n := range skipped {
@@ -258,26 +297,34 @@ func (c *canaryRoute) choose(s *Service, key string, now selection.Instant, trie
 		}
 		return best
 	}
-	n := len(c.targets)
-	if tried.n == 0 && len(skipped) == 0 && n > 1 {
-		i := rand.IntN(n)
-		j := (i + 1 + rand.IntN(n-1)) % n
-		if one, other := c.targets[i], c.targets[j]; can(one) && can(other) {
+	here, there := c.targets[:c.own], c.targets[c.own:]
+	if rand.Float64() >= c.stay {
+		here, there = there, here
+	}
+	if len(here) > 1 && tried.n == 0 && len(skipped) == 0 {
+		i := rand.IntN(len(here))
+		j := (i + 1 + rand.IntN(len(here)-1)) % len(here)
+		if one, other := here[i], here[j]; can(one) && can(other) {
 			if c.load(s, other) < c.load(s, one) {
 				return other
 			}
 			return one
 		}
 	}
-	var best *Target
-	least, from := 0.0, rand.IntN(n)
-	for i := range n {
-		t := c.targets[(from+i)%n]
-		if load := c.load(s, t); can(t) && (best == nil || load < least) {
-			best, least = t, load
+	for _, zone := range [...][]*Target{here, there} {
+		var best *Target
+		least, from := 0.0, rand.IntN(max(len(zone), 1))
+		for i := range zone {
+			t := zone[(from+i)%len(zone)]
+			if load := c.load(s, t); can(t) && (best == nil || load < least) {
+				best, least = t, load
+			}
+		}
+		if best != nil {
+			return best
 		}
 	}
-	return best
+	return nil
 }
 
 // load is the number of requests in flight for the weight, in the middle of the step of one more.
@@ -316,6 +363,11 @@ func (c *canaryRoute) explain(s *Service, key string, own canaryGroup, d Decisio
 func (c *canaryRoute) decision(s *Service, key string, winner *Target) Decision {
 	choice := s.Choice()
 	d := Decision{Strategy: choice.Spec.String(), Origin: choice.Origin, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
+	if c.own > 0 && c.own < len(c.targets) {
+		if d.Reason += " of its zone"; winner.Guest {
+			d.Reason += ", which is another one: those of this zone have no room or get their part"
+		}
+	}
 	if key != "" && choice.UsesKey() {
 		d.Key, d.Measure, d.Reason = key, "requests in flight for the weight", "the key's worker among those of the canary"
 	}

@@ -47,6 +47,75 @@ func (*quietGossip) OpenStream(context.Context, string, string) (net.Conn, error
 	return nil, errors.New("no member answers")
 }
 
+// quietFleet is the catalogue of a member that hears only what a test states.
+type quietFleet struct {
+	*advertise.Catalogue
+	tb     testing.TB
+	gossip *quietGossip
+}
+
+func newQuietFleet(tb testing.TB, self string, members []membership.Member) *quietFleet {
+	tb.Helper()
+	f := &quietFleet{tb: tb, gossip: &quietGossip{members: membership.NewSnapshot(1, self, members)}}
+	var err error
+	if f.Catalogue, err = advertise.New(advertise.Config{Gossip: f.gossip, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- f.Run(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-ran; err != nil {
+			tb.Error(err)
+		}
+	})
+	return f
+}
+
+// state takes the record of a worker.
+func (f *quietFleet) state(worker string, sequence uint64, s advertise.Service) {
+	f.tb.Helper()
+	record := advertise.Record{NodeID: worker, Epoch: 1, Sequence: sequence, Services: []advertise.Service{s}}
+	raw, err := record.Encode()
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	if _, _, _, err := f.gossip.take(f.tb.Context(), raw); err != nil {
+		f.tb.Fatal(err)
+	}
+}
+
+// view returns the first view for which done returns true.
+func (f *quietFleet) view(done func(*advertise.View) bool) *advertise.View {
+	f.tb.Helper()
+	limit := time.After(time.Minute)
+	views := f.Watch(f.tb.Context())
+	for {
+		select {
+		case v := <-views:
+			if done(v) {
+				return v
+			}
+		case <-limit:
+			f.tb.Fatal("the catalogue does not show the records")
+		}
+	}
+}
+
+// having reports whether a view has this many endpoints of the service that are as wanted.
+func having(n int, service string, wanted func(*advertise.Endpoint) bool) func(*advertise.View) bool {
+	return func(v *advertise.View) bool {
+		found := 0
+		for e := range v.Endpoints(service).All() {
+			if wanted(e) {
+				found++
+			}
+		}
+		return found == n
+	}
+}
+
 // BenchmarkOneChange is what one worker of a service of 20,000, whose weight changes, costs one of 300
 // relays, from the view of the catalogue until the route can be picked from.
 func BenchmarkOneChange(b *testing.B) {
@@ -59,59 +128,18 @@ func BenchmarkOneChange(b *testing.B) {
 	for i := range workers {
 		members = append(members, membership.Member{ID: fmt.Sprintf("w%05d", i), Epoch: 1, Role: identity.RoleWorker, GossipAddr: fmt.Sprintf("10.2.%d.%d:7400", i/250, i%250)})
 	}
-	gossip := &quietGossip{members: membership.NewSnapshot(1, "r000", members)}
-	catalogue, err := advertise.New(advertise.Config{Gossip: gossip, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- catalogue.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ran; err != nil {
-			b.Error(err)
-		}
-	}()
+	f := newQuietFleet(b, "r000", members)
 	state := func(worker int, sequence uint64) {
-		record := advertise.Record{NodeID: fmt.Sprintf("w%05d", worker), Epoch: 1, Sequence: sequence, Services: []advertise.Service{
-			{Name: "billing", Address: fmt.Sprintf("10.2.%d.%d:8080", worker/250, worker%250), Weight: int32(99 + sequence%2)}}}
-		raw, err := record.Encode()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, _, _, err := gossip.take(ctx, raw); err != nil {
-			b.Fatal(err)
-		}
-	}
-	view := func(done func(*advertise.View) bool) *advertise.View {
-		limit := time.After(time.Minute)
-		views := catalogue.Watch(ctx)
-		for {
-			select {
-			case v := <-views:
-				if done(v) {
-					return v
-				}
-			case <-limit:
-				b.Fatal("the catalogue does not show the records")
-			}
-		}
-	}
-	count := func(v *advertise.View) (n int) {
-		for range v.Endpoints("billing").All() {
-			n++
-		}
-		return n
+		f.state(fmt.Sprintf("w%05d", worker), sequence, advertise.Service{Name: "billing", Address: fmt.Sprintf("10.2.%d.%d:8080", worker/250, worker%250), Weight: int32(99 + sequence%2)})
 	}
 	for i := range workers {
 		state(i, 1)
 	}
-	before := view(func(v *advertise.View) bool { return count(v) == workers })
+	before := f.view(having(workers, "billing", func(*advertise.Endpoint) bool { return true }))
 	state(workers/2, 2)
-	after := view(func(v *advertise.View) bool { return v.Endpoints("billing") != before.Endpoints("billing") })
+	after := f.view(func(v *advertise.View) bool { return v.Endpoints("billing") != before.Endpoints("billing") })
 
-	r, err := New(Config{Self: "r000", Role: identity.RoleRelay, Catalogue: catalogue, Selection: selection.DefaultConfig(), Epoch: time.Now(),
+	r, err := New(Config{Self: "r000", Role: identity.RoleRelay, Catalogue: f, Selection: selection.DefaultConfig(), Epoch: time.Now(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)

@@ -193,3 +193,23 @@ func TestEachSideOfASplitLetsTheWholeRatePassAndBothTogetherAfterIt(t *testing.T
 		}
 	}
 }
+
+func TestARelayThatStatesTooMuchLeavesAQuarterOfTheirPartsToTheOthers(t *testing.T) {
+	for _, lie := range []int{1 << 24, 1_000_000, 108} {
+		f := newLimitedFleet(t, 10, ratelimit.Rate{Requests: 1000, Per: time.Second})
+		for i := range f.stated {
+			f.stated[i] = 108
+		}
+		f.stated[0] = lie
+		sum := 0.0
+		for i := range f.stated {
+			share := f.share(i)
+			if sum += share; share < 1.0/(10*affinity.MaxTrafficRatio) || share > 1 {
+				t.Errorf("with %d stated by relay 0, relay %d has %.3g of the limit", lie, i, share)
+			}
+		}
+		if sum < 1-1e-9 || sum > 1+1.0/affinity.MaxTrafficRatio {
+			t.Errorf("with %d stated by relay 0, all together have %.3g of the limit", lie, sum)
+		}
+	}
+}

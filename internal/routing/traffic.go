@@ -194,7 +194,9 @@ func (r *Route) Share() float64 {
 	return r.share
 }
 
-// shareOf returns the share of a relay of the plan.
+// shareOf returns the share of a relay of the plan. As in the plan, what a relay states counts as at
+// least the mean divided by affinity.MaxTrafficRatio: the mean contains what another one may have made
+// up. So all shares together are at most 1 + 1 / MaxTrafficRatio.
 func (r *Route) shareOf(relay string) float64 {
 	sum, stated, present := 0, 0, 0
 	for _, each := range r.Plan.Affine() {
@@ -214,7 +216,7 @@ func (r *Route) shareOf(relay string) float64 {
 	if own == 0 {
 		own = mean
 	}
-	return own / (mean * float64(present))
+	return max(own/mean, 1.0/affinity.MaxTrafficRatio) / float64(present)
 }
 
 // states reports whether this relay is one that states its traffic.

@@ -23,6 +23,7 @@ func measuredOver(t testing.TB, text string, n int) *Strategy {
 		for _, e := range p.candidates {
 			p.record(probe{address: e.Address, took: time.Duration(len(p.measured)), at: time.Now()})
 		}
+		p.rank()
 	}
 	return s
 }

@@ -401,6 +401,105 @@ func TestProbesAreBoundedAndOneRunRuns(t *testing.T) {
 	})
 }
 
+// tables counts the tables that are seen while addresses are dialled.
+type tables struct {
+	network
+	of   *byDistance
+	seen map[*distances]bool
+}
+
+func (n *tables) dial(ctx context.Context, kind, address string) (net.Conn, error) {
+	n.mu.Lock()
+	n.seen[n.of.table.Load()] = true
+	n.mu.Unlock()
+	return n.network.dial(ctx, kind, address)
+}
+
+func TestManyResultsAreRankedTogetherAndTheFirstImmediately(t *testing.T) {
+	for name, took := range map[string]time.Duration{"immediately": 0, "after 1 ms": ms} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := numbered("w", 2000)
+			n := &tables{network: network{delay: map[string]time.Duration{}}, seen: map[*distances]bool{}}
+			for _, node := range nodes {
+				n.delay[node] = took
+			}
+			s := build(t, Closest, func(c *Config) { c.Dial = n.dial })
+			n.of = s.picker.(*byDistance)
+			update(t, s, endpoints(nodes...))
+			running(t, s)
+			time.Sleep(took)
+			synctest.Wait()
+			pick(t, s, Request{})
+			time.Sleep(time.Second)
+			if got := len(n.of.table.Load().ranked); got != len(nodes) {
+				t.Errorf("answered %s: %d of %d are ranked", name, got, len(nodes))
+			}
+			if got := len(n.seen); got > 40 {
+				t.Errorf("answered %s: %d tables for %d results", name, got, len(nodes))
+			}
+		})
+	}
+}
+
+func TestAnAddressOfTwoEndpointsIsProbedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := abc()
+		s := build(t, Closest, n.use)
+		list := endpoints("a", "b")
+		list[1].Address = list[0].Address
+		update(t, s, list)
+		running(t, s)
+		time.Sleep(time.Second)
+		if got := n.dialled(); !slices.Equal(got, []string{"a"}) || n.most != 1 {
+			t.Errorf("dialled %v, %d at a time", got, n.most)
+		}
+		if pick(t, s, Request{}) != "a" || pick(t, s, without("a")) != "b" {
+			t.Error("the time of the address is not that of both")
+		}
+	})
+}
+
+func TestANewWorkerIsMeasuredBeforeThoseThatDidNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := abc()
+		dead := numbered("dead", 1000)
+		for _, node := range dead {
+			n.delay[node] = -1
+		}
+		s := build(t, Closest, n.use)
+		running(t, s)
+		update(t, s, endpoints(dead...))
+		time.Sleep(10 * time.Minute)
+		if got := len(n.dialled()); got < 4000 {
+			t.Errorf("%d probes in ten minutes: the places stay free", got)
+		}
+		update(t, s, endpoints(append(dead, "a")...))
+		time.Sleep(3 * time.Second) // one timeout of 2 s until a place is free
+		if got := pick(t, s, Request{}); got != "a" {
+			t.Errorf("picked %s", got)
+		}
+		time.Sleep(10 * time.Minute)
+		probed := n.dialled()
+		for _, node := range dead { // and none of the others is left waiting
+			if got := count(probed, node); got < 4 {
+				t.Fatalf("%s was probed %d times in ten minutes", node, got)
+			}
+		}
+		if got := count(probed, "a"); got < 2 {
+			t.Errorf("a was probed %d times", got)
+		}
+	})
+}
+
+func count(all []string, one string) (n int) {
+	for _, s := range all {
+		if s == one {
+			n++
+		}
+	}
+	return n
+}
+
 func TestRunReturnsInTheMiddleOfProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{delay: map[string]time.Duration{}}
