@@ -133,7 +133,7 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 		group.Go(func() error { c.admission.Run(); return nil })
 	}
 	group.Go(func() error {
-		if err := grpcServer.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) {
+		if err := grpcServer.Serve(handshake.Lasting(listener, c.cfg.Logger)); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
 		}
 		return nil

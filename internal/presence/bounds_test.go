@@ -30,6 +30,20 @@ func TestAWorkerOfAnotherFleetIsToldWhichFlagToCorrect(t *testing.T) {
 	}
 }
 
+// Either clock may be the wrong one. A worker keeps its epoch, so setting its clock right is not enough.
+func TestAWorkerThatStartsInTheFutureIsToldToCompareTheClocksAndToRestart(t *testing.T) {
+	s := &Server{fleet: &Fleet{cfg: membership.Config{Cluster: "shop", Environment: "prod"}}}
+	ahead := time.Now().Add(futureEpoch + time.Minute)
+	for started, epoch := range map[string]uint64{ahead.UTC().Format(time.RFC3339): uint64(ahead.UnixMilli()), "37648-05-06T22:07:22Z": math.MaxUint64} {
+		hello := session.Hello{ID: "w1", Epoch: epoch, Cluster: "shop", Environment: "prod"}
+		_, why := s.greet(nil, bufio.NewReader(bytes.NewReader(session.AppendFrame(nil, session.KindHello, hello.Encode()))))
+		want := "worker w1 started at " + started + ", which is more than 10m0s ahead of this relay's clock: compare the clocks of both hosts, set the wrong one, then restart the worker"
+		if why == nil || why.Code != refusedEpoch || why.Text != want {
+			t.Errorf("%v, want %s", why, want)
+		}
+	}
+}
+
 func TestOneSourceTakesNoMoreSessionsThanItsShareAndAnotherStillConnects(t *testing.T) {
 	fleet := &Fleet{cfg: membership.Config{ID: "r1", MaxMembers: math.MaxInt}, own: log{list: *newList()}, left: map[instance]struct{}{}}
 	fleet.snapshots.Store(membership.NewSnapshot(1, "r1", nil))

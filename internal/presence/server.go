@@ -267,7 +267,8 @@ func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Ref
 	case hello.Environment != cfg.Environment:
 		return nil, refusal(refusedCluster, "environment mismatch: ours %q, theirs %q: give both the same --environment, or correct --attach", cfg.Environment, hello.Environment)
 	case hello.Epoch > uint64(time.Now().Add(futureEpoch).UnixMilli()):
-		return nil, refusal(refusedEpoch, "worker %s starts in the future: set its clock", hello.ID)
+		return nil, refusal(refusedEpoch, "worker %s started at %s, which is more than %v ahead of this relay's clock: compare the clocks of both hosts, set the wrong one, then restart the worker",
+			hello.ID, time.UnixMilli(int64(min(hello.Epoch, 1<<50))).UTC().Format(time.RFC3339), futureEpoch)
 	}
 	h := &held{conn: conn, fresh: make(chan struct{}, 1), of: listed{
 		instance: instance{hello.ID, hello.Epoch}, datacenter: hello.Datacenter, region: hello.Region, version: hello.Version,

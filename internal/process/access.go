@@ -52,8 +52,8 @@ type AccessConfig struct {
 	TLS       bool
 	Identity  *identity.Source
 	Operators []string
-	// Logger gets a warning about a token file that other users can read; default:
-	// discarded.
+	// Logger gets a warning about a token file that other users can read, and what the server of
+	// AdminConfig.Serve reports; default: discarded.
 	Logger *slog.Logger
 	// Registerer registers the metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
@@ -90,6 +90,9 @@ var openPaths = []string{"/healthz", "/readyz"}
 
 // NewAccess reads the token file and returns an error if the file is invalid.
 func NewAccess(cfg AccessConfig) (*Access, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	a := &Access{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	if cfg.TLS && cfg.Identity == nil {
 		return nil, fmt.Errorf("the admin API over TLS needs a certificate: give --tls-cert, --tls-key and --tls-ca")
@@ -99,7 +102,7 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--admin-token-file: %w", err)
 		}
-		if warning != "" && cfg.Logger != nil {
+		if warning != "" {
 			cfg.Logger.Warn("token file " + warning)
 		}
 	}

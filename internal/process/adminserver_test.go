@@ -1,12 +1,20 @@
 package process_test
 
 import (
+	"errors"
+	"log"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -80,5 +88,64 @@ func TestTheAdminAPIIsAskedForByTheNamesOfTheSettings(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("%s with --admin-host %v, asked for %s: %d, want %d", c.addr, c.names, c.host, w.Code, c.want)
 		}
+	}
+}
+
+// A load balancer whose check opens a connection and closes it does so every few seconds.
+func TestAConnectionToTheAdminAPIWithoutAHandshakeIsALineOnlyAtDebug(t *testing.T) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := authority.Source(identity.Claims{Role: identity.RoleWorker, Node: "w1", Cluster: "shop", Environment: "prod"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unlevelled, levelled logtest.Log
+	defer log.SetOutput(log.Writer())
+	log.SetOutput(&unlevelled) // as the daemons do with standard error
+	const calls = 20
+	var ended sync.WaitGroup
+	ended.Add(calls)
+	server := &http.Server{ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			ended.Done()
+		}
+	}}
+	logger := slog.New(slog.NewTextHandler(&levelled, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if err := (process.AdminConfig{TLS: true}).Serve(server, http.NewServeMux(), process.AccessConfig{Identity: own, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	socket := procs.Listen(t)
+	served := make(chan error, 1)
+	go func() { served <- server.ServeTLS(socket, "", "") }()
+	for range calls {
+		_ = procs.Dial(t, socket.Addr().String()).Close()
+	}
+	ended.Wait()
+	_ = server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	if unlevelled.String() != "" || levelled.Lines("level=DEBUG") != calls || levelled.Lines("") != calls {
+		t.Errorf("without a level:\n%swith one:\n%s", unlevelled.String(), levelled.String())
+	}
+}
+
+func TestAPanicOfTheAdminAPIIsAnErrorInTheLog(t *testing.T) {
+	var lines logtest.Log
+	mux, server := http.NewServeMux(), httptest.NewUnstartedServer(nil)
+	mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) { panic("of a test") })
+	if err := (process.AdminConfig{}).Serve(server.Config, mux, process.AccessConfig{Logger: slog.New(slog.NewTextHandler(&lines, nil))}); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	defer server.Close()
+	if answer, err := server.Client().Get(server.URL); err == nil {
+		_ = answer.Body.Close()
+		t.Error(answer.Status)
+	}
+	if lines.Lines("level=ERROR") != 1 || lines.Lines("of a test") != 1 {
+		t.Error(lines.String())
 	}
 }

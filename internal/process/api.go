@@ -1,7 +1,11 @@
 package process
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -28,7 +32,8 @@ type AdminConfig struct {
 }
 
 // Serve makes mux the handler of server, protected by Access; access has the fields
-// that c does not have. If server.TLSConfig is set afterwards, serve with ServeTLS.
+// that c does not have, and its Logger gets what server reports. If server.TLSConfig is
+// set afterwards, serve with ServeTLS.
 func (c AdminConfig) Serve(server *http.Server, mux *http.ServeMux, access AccessConfig) error {
 	if c.Pprof {
 		HandlePprof(mux)
@@ -40,7 +45,21 @@ func (c AdminConfig) Serve(server *http.Server, mux *http.ServeMux, access Acces
 	}
 	server.Handler = a.Guard(mux)
 	a.Secure(server)
+	server.ErrorLog = log.New(serverErrors{a.cfg.Logger}, "", 0)
 	return nil
+}
+
+// serverErrors logs what an http.Server reports, which writes lines without a level. A caller can
+// cause all of them but panics, and any number of them, so they are for debug.
+type serverErrors struct{ logger *slog.Logger }
+
+func (w serverErrors) Write(line []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.HasPrefix(line, []byte("http: panic serving")) {
+		level = slog.LevelError
+	}
+	w.logger.Log(context.Background(), level, "http server: "+string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 // APIConfig is the data that the common paths of the daemons serve.

@@ -163,7 +163,7 @@ func (l *clientListener) accept() (*clientConn, error) {
 	conn, err := l.Listener.Accept()
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		l.all.files.Inc() // net/http waits before it tries again
+		l.all.files.Inc() // the server waits before it tries again: see handshake.Lasting
 		return nil, err
 	case err != nil:
 		if !errors.Is(err, net.ErrClosed) {

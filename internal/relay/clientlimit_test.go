@@ -245,7 +245,8 @@ func TestAcceptingWithoutDescriptorsIsCountedAndDoesNotSpin(t *testing.T) {
 	})
 }
 
-func (l *noFiles) Close() error { return nil }
+func (l *noFiles) Close() error   { return nil }
+func (l *noFiles) Addr() net.Addr { return &net.TCPAddr{} }
 
 // from is a connection from an address that ends in memory.
 type from struct {

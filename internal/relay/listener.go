@@ -1,10 +1,7 @@
 package relay
 
 import (
-	"bytes"
 	"fmt"
-	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -59,14 +56,14 @@ func (l *listener) serveOperators(cfg *Config, handler *http.ServeMux) error {
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Protocols: protocols, ReadHeaderTimeout: defaultClients.HeadTimeout, IdleTimeout: defaultClients.IdleTimeout, MaxHeaderBytes: defaultClients.MaxHead,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: defaultClients.MaxStreams},
-		ErrorLog: log.New(debugWriter{cfg.Logger}, "", 0),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: defaultClients.MaxStreams},
 	}
 	l.server = server
 	source := cfg.Membership.Identity
 	if err := cfg.Admin.Serve(server, handler, process.AccessConfig{Identity: source, Logger: cfg.Logger, Registerer: cfg.Registry}); err != nil {
 		return err
 	}
+	l.socket = handshake.Lasting(l.socket, cfg.Logger)
 	if server.TLSConfig != nil {
 		l.socket = source.Listener(l.socket)
 		l.server = serverTLS{server}
@@ -98,14 +95,6 @@ func (l *listener) serve(divert func(net.Listener) net.Listener) error {
 		return l.server.Serve(divert(l.admission))
 	}
 	return l.server.Serve(l.socket)
-}
-
-// debugWriter logs at debug level the errors that clients can cause.
-type debugWriter struct{ logger *slog.Logger }
-
-func (w debugWriter) Write(line []byte) (int, error) {
-	w.logger.Debug("http server: " + string(bytes.TrimSpace(line)))
-	return len(line), nil
 }
 
 // listen binds addr, which is that of the setting NAME-addr.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -228,9 +229,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer endServing()
 	group, failed := errgroup.WithContext(serving)
 	group.Go(func() error {
-		serve := func() error { return a.server.Serve(a.socket) }
+		socket := handshake.Lasting(a.socket, a.cfg.Logger)
+		serve := func() error { return a.server.Serve(socket) }
 		if a.server.TLSConfig != nil {
-			watched := a.cfg.Membership.Identity.Listener(a.socket)
+			watched := a.cfg.Membership.Identity.Listener(socket)
 			serve = func() error { return a.server.ServeTLS(watched, "", "") }
 		}
 		if err := serve(); !errors.Is(err, http.ErrServerClosed) {

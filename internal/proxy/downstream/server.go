@@ -2,13 +2,14 @@ package downstream
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/internal/handshake"
 )
 
 // These limits suit browsers, front proxies and other relays.
@@ -67,7 +68,8 @@ type Config struct {
 	// costs and carries nothing, Stalled for each that is ended because it accepted no byte for
 	// twice SendTimeout. Default: not called.
 	Abusive, Stalled func()
-	// Logger gets the errors that clients can cause, at debug level, and panics. Required.
+	// Logger gets the errors that clients can cause, at debug level, a lack of what connections need, and
+	// panics. Required.
 	Logger *slog.Logger
 }
 
@@ -108,31 +110,24 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve accepts connections until Shutdown or Close, and then returns http.ErrServerClosed.
+// Serve accepts connections until Shutdown or Close, and then returns http.ErrServerClosed. It returns
+// another error only if the listener is closed before: see handshake.Lasting.
 // The connections of a TLS listener are of type *tls.Conn.
 func (s *Server) Serve(l net.Listener) error {
+	l = handshake.Lasting(l, s.cfg.Logger)
 	if !s.enter(l) {
 		_ = l.Close()
 		return http.ErrServerClosed
 	}
 	defer s.leave(l)
-	var delay time.Duration // after an error that may pass, such as too many open files
 	for {
 		nc, err := l.Accept()
 		if err != nil {
 			if s.stops() {
 				return http.ErrServerClosed
 			}
-			var temporary interface{ Temporary() bool }
-			if !errors.As(err, &temporary) || !temporary.Temporary() {
-				return err
-			}
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			s.cfg.Logger.Debug("cannot accept a connection", "err", err, "again_in", delay)
-			time.Sleep(delay)
-			continue
+			return err
 		}
-		delay = 0
 		c := newConn(s, nc)
 		s.cfg.ConnState(nc, http.StateNew)
 		if !s.add(c) {

@@ -3,7 +3,6 @@ package tcp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -35,7 +35,7 @@ type Config struct {
 	Began func(net.Conn)
 	// Refused counts the connections that got no session, by one of Reasons. Required.
 	Refused *prometheus.CounterVec
-	// Logger gets refused connections at debug level. Required.
+	// Logger gets refused connections at debug level, and a lack of what connections need. Required.
 	Logger *slog.Logger
 }
 
@@ -97,13 +97,11 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// acceptPause is the wait after an error of Accept, such as a lack of descriptors.
-const acceptPause = 50 * time.Millisecond
-
 // Serve accepts connections until Shutdown or Close, and returns http.ErrServerClosed when
 // the last session has ended.
 func (s *Server) Serve(socket net.Listener) error {
 	defer s.running.Wait()
+	socket = handshake.Lasting(socket, s.cfg.Logger)
 	s.mu.Lock()
 	s.socket = socket
 	closed := s.closed
@@ -121,13 +119,8 @@ func (s *Server) Serve(socket net.Listener) error {
 			}
 		case s.isClosed():
 			return http.ErrServerClosed
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("tcp: accept on %s: %w", socket.Addr(), err)
 		default:
-			select {
-			case <-time.After(acceptPause):
-			case <-s.ctx.Done():
-			}
+			return fmt.Errorf("tcp: accept on %s: %w", socket.Addr(), err)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringway/ringway/adapters/xds"
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/settings"
 	"github.com/ringway/ringway/membership"
@@ -114,7 +115,7 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	logger.Info("serving Envoys", "addr", plane.Addr(), "admin", socket.Addr(), "gossip", cfg.Node.Addr())
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := admin.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
+		if err := admin.Serve(handshake.Lasting(socket, logger)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve admin: %w", err)
 		}
 		return nil
