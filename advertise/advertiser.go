@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,8 +171,8 @@ type Advertiser struct {
 
 	setting sync.Mutex // held while services and slots change together; guards server and offered
 	server  Server     // of Serve
-	offered []Service
-	slots   sync.Map // from names of services to *slots, for Serve
+	offered []Service  // nil before the first
+	slots   sync.Map   // from names of services to *slots, for Serve
 
 	refused    *prometheus.CounterVec // connections, by Serve
 	unregister func()                 // the metrics
@@ -254,7 +253,7 @@ func (a *Advertiser) offer(services []Service) error {
 	if err := a.catalogue.Offer(services); err != nil {
 		return err
 	}
-	a.offered = slices.Clone(services)
+	a.offered = append([]Service{}, services...) // not nil, also without any
 	limits := map[string]int64{}
 	for _, s := range services {
 		if s.Secured {
@@ -383,8 +382,15 @@ func (a *Advertiser) follow(ctx context.Context) {
 	}
 }
 
-// published waits until all changes are published and returns the sequence of the record.
+// published waits until all changes are published and returns the sequence of the record, 0 if it
+// has offered nothing yet.
 func (a *Advertiser) published(ctx context.Context) (sequence uint64, err error) {
+	a.setting.Lock()
+	begun := a.offered != nil
+	a.setting.Unlock()
+	if !begun {
+		return 0, nil
+	}
 	if err := a.catalogue.Flush(ctx); err != nil {
 		return 0, err
 	}

@@ -3,12 +3,17 @@ package advertise_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
+	"github.com/ringway/ringway/membership/identity"
 )
 
 // A program that attaches needs no address for gossip, and is seen by the relays like one that
@@ -74,6 +79,88 @@ func TestAProgramThatAttachesOffersChangesAndLeavesWithoutGossip(t *testing.T) {
 		t.Error(err)
 	}
 	offered("after it has left", "")
+}
+
+// A relay ends a session without a record after 10 s.
+func TestAProgramThatAttachesIsAMemberBeforeItHasServices(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true})
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := f.StartRelay("r1", nil); err != nil {
+		t.Fatal(err)
+	}
+	r, events := f.Relay("r1"), make(chan advertise.Event, 100)
+	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
+		Cluster: "test", Environment: "ci", ID: "p1", Attach: []string{r.PeerAddr()}, DrainDelay: time.Millisecond,
+		OnEvent: func(e advertise.Event) { events <- e },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	procs.Await(t, "the program is a member", func() bool {
+		s := r.Fleet.Snapshot()
+		if s == nil {
+			return false
+		}
+		_, there := s.Get("p1")
+		return there
+	})
+	if len(events) > 0 {
+		t.Errorf("an event before it offers anything: %+v", <-events)
+	}
+	if err := a.Set(advertise.Service{Name: "echo", Address: "127.0.0.1:9001"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-events; e.Kind != advertise.EventAdvertised {
+		t.Errorf("%+v, want that its services are advertised", e)
+	}
+	procs.Await(t, "the service is offered", func() bool {
+		_, there := r.Catalogue.View().Endpoint("echo", "p1")
+		return there
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A service that is healthy soon after the start would be offered a publish interval later.
+func TestTheFirstServicesOfAnAttachedWorkerDoNotWaitForItsEmptyRecord(t *testing.T) {
+	client, err := session.NewClient(session.Config{Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Role: identity.RoleWorker}, Seeds: []string{"127.0.0.1:7420"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		catalogue, err := advertise.New(advertise.Config{Gossip: client, PublishInterval: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = catalogue.Run(ctx) })
+		start := time.Now()
+		for i, port := range []string{"1", "2"} {
+			synctest.Wait()
+			if err := catalogue.Offer([]advertise.Service{{Name: "echo", Address: "127.0.0.1:" + port}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := catalogue.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(start).Round(time.Minute); waited != time.Duration(i)*time.Hour {
+				t.Errorf("offer %d is published after %v", i, waited)
+			}
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 func TestAProgramAttachesOrGossips(t *testing.T) {

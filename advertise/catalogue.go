@@ -284,7 +284,7 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 	if self := s.Self(); c.own.instance.id == "" && self.ID != "" {
 		// Set only once: if another process takes our id with a higher epoch, this
 		// node must not write records for that process.
-		c.own.instance, c.own.role = instance{self.ID, self.Epoch}, self.Role
+		c.own.instance, c.own.role, c.own.attached = instance{self.ID, self.Epoch}, self.Role, self.Attached
 		c.store.self = c.own.instance
 		c.wakeOwn()
 		c.mu.Lock()

@@ -15,6 +15,7 @@ import (
 type ownRecord struct {
 	instance      instance // known from the first snapshot on
 	role          identity.Role
+	attached      bool            // without a record, relays end its sessions
 	services      []Service       // as last published
 	relay         *RelayStatement // as last published
 	sequence      uint64
@@ -34,7 +35,8 @@ func sameServices(a, b []Service) bool {
 // not workers it always fails. The record is published immediately, or a publish interval
 // after the previous one; of several offers within the interval only the last is
 // published, and none that equals the published services. Before Run the offer is kept for
-// Run. Safe for concurrent use.
+// Run. An attached worker begins with a record without services if there is no offer yet; the
+// first offer does not wait for that record. Safe for concurrent use.
 func (c *Catalogue) Offer(services []Service) error {
 	if id, role := c.self(); id != "" && role != identity.RoleWorker {
 		return refuse("role", "member %q has the role %s: only workers offer services: give the node the role %s, with a certificate for that role", id, role, identity.RoleWorker)
@@ -154,7 +156,7 @@ func (c *Catalogue) noteOwn() ([]Service, *RelayStatement) {
 	switch c.own.role {
 	case identity.RoleWorker:
 		relay = nil
-		c.own.due = offered && (!c.own.everPublished || !sameServices(services, c.own.services)) || c.own.heal
+		c.own.due = (offered || c.own.attached) && (!c.own.everPublished || !sameServices(services, c.own.services)) || c.own.heal
 	case identity.RoleRelay:
 		services = nil
 		c.own.due = relay != nil && !relay.equal(c.own.relay) || c.own.heal
@@ -177,7 +179,9 @@ func (c *Catalogue) publishOwn() (wait time.Duration) {
 		return 0
 	}
 	now := c.cfg.Now()
-	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.everPublished && wait > 0 {
+	// The first services do not wait for the record without any, with which a worker attaches.
+	begins := c.own.attached && c.own.sequence == 1 && len(c.own.services) == 0
+	if wait := c.own.published.Add(c.cfg.PublishInterval).Sub(now); c.own.everPublished && !begins && wait > 0 {
 		return wait
 	}
 	record := Record{NodeID: c.own.instance.id, Epoch: c.own.instance.epoch, Sequence: c.own.sequence + 1, Services: services, Relay: relay}

@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -48,3 +49,7 @@ func before(from, to time.Time) time.Time {
 	early -= time.Duration(rand.Float64() / 2 * float64(early))
 	return to.Add(-min(early, max(0, time.Until(to)/2)))
 }
+
+// Renewal returns when a connection should begin to end because of one certificate of its handshake,
+// as UntilRenewal has it: for a connection that its client replaces.
+func Renewal(c *x509.Certificate) time.Time { return before(c.NotBefore, c.NotAfter) }

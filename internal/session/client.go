@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/discovery"
@@ -35,6 +36,8 @@ const (
 	listTime = time.Second
 	// refusedPause is at least between two attempts at a relay that refuses.
 	refusedPause = 5 * time.Second
+	// lonelyAnswers is how old the answers of DNS about seeds may be while there is no session.
+	lonelyAnswers = 2 * time.Second
 	// lonelyDials is how many addresses are dialled together while there is no session.
 	lonelyDials = 3
 	// leaveTimeout bounds how long Leave waits until the relays are notified.
@@ -74,21 +77,31 @@ type Client struct {
 	host     string // of this worker, as its first session shows it
 	err      error  // of the last attempt, while there is no session
 	version  uint64
+	names    names
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// linkKey distinguishes sessions: one with a renewed certificate is opened in addition to the old
-// one.
+// linkKey distinguishes sessions: one with a renewed certificate, of this worker or of the relay, is
+// opened in addition to the old one.
 type linkKey struct {
 	address     string
-	certificate [keyBytes]byte
+	certificate [keyBytes]byte // of this worker
+	other       bool           // differs from that of the session that it replaces
 }
 
 type tries struct {
 	failures int
 	next     time.Time
+}
+
+// names is about the lookups of the seeds while there is no session.
+type names struct {
+	asking bool      // one is in flight
+	next   time.Time // zero while there is a session
+	pause  *backoff.ExponentialBackOff
+	err    error // of the last one
 }
 
 // ErrClearText is the error of a seed on another host for a session that would be in clear text.
@@ -118,9 +131,9 @@ func NewClient(cfg Config) (*Client, error) {
 	f := metric.With(m.Registerer)
 	c := &Client{
 		cfg: m, epoch: uint64(time.Now().UnixMilli()), logger: m.Logger, wake: make(chan struct{}, 1), joined: make(chan struct{}),
-		links: map[linkKey]*link{}, tries: map[string]*tries{},
+		links: map[linkKey]*link{}, tries: map[string]*tries{}, names: names{pause: discovery.Backoff()},
 		gauge: f.Gauge("ringway_session_links", "Sessions of this worker with relays."),
-		ended: f.CounterVec("ringway_session_ended_total", "Sessions of this worker that ended: moved (another relay is in its row), lost (the connection broke or was silent), refused (by the relay), failed (it never began).", "reason"),
+		ended: f.CounterVec("ringway_session_ended_total", "Sessions of this worker that ended: moved (another relay is in its row, or another session with its relay has replaced it), lost (the connection broke or was silent), refused (by the relay), failed (it never began).", "reason"),
 	}
 	metric.StartAtZero(c.ended, endMoved, endLost, endRefused, endFailed)
 	var err error
@@ -245,7 +258,12 @@ func (c *Client) Status() membership.Status {
 		return membership.Status{Joined: true, Version: c.version, Attaching: len(lacking)}
 	}
 	err := c.err
-	if err == nil {
+	switch {
+	case c.names.err != nil && err != nil:
+		err = fmt.Errorf("%w; %w", err, c.names.err)
+	case c.names.err != nil:
+		err = c.names.err
+	case err == nil:
 		err = errors.New("no relay has answered yet")
 	}
 	return membership.Status{Err: fmt.Errorf("attached to no relay: %w", err)}

@@ -19,6 +19,9 @@
 //     end the session.
 //   - A row is a wish of one relay. A worker follows the rows of all relays that it has a session
 //     with: a relay that is cut off and sees only itself takes none of the others away.
+//   - At the end of a certificate the connection is closed. A second session with the relay begins
+//     before that, and replaces the first.
+//   - A spare that is open makes up for a relay of the row that cannot be reached.
 //   - [Client] has the methods that package advertise and the worker need of a member, so that they
 //     do not know how it takes part.
 //   - The client's goroutines are owned by Start and end with Close.

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -38,12 +41,15 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 	}
 	certificate, now := c.certificate(), time.Now()
 	wanted := map[string]RowRelay{} // by id: the rows of all sessions
-	open := map[string]bool{}       // ids of relays with a session of the current certificate
+	open := map[string]*link{}      // by id of its relay: the session that serves
 	var spares []RowRelay
-	for _, l := range c.links {
+	lonely, outdated := true, true // there is no session, or none of the current certificate
+	pause = BeatInterval
+	for _, l := range c.inOrder() {
 		if l.row == nil {
 			continue
 		}
+		lonely = false
 		for i, relay := range l.row.Relays {
 			if i >= l.row.Size {
 				spares = append(spares, relay)
@@ -51,8 +57,11 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 				wanted[relay.ID] = relay
 			}
 		}
-		if l.key.certificate == certificate {
-			open[l.row.Self] = true
+		outdated = outdated && l.key.certificate != certificate
+		if l.serves(certificate, now) {
+			if open[l.row.Self] = l; !l.until.IsZero() {
+				pause = min(pause, l.until.Sub(now))
+			}
 		}
 	}
 	if len(wanted) > 0 {
@@ -61,8 +70,12 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 			c.lastRow = append(c.lastRow, relay)
 		}
 	}
-	pause = BeatInterval
-	if len(open) == 0 {
+	if lonely {
+		pause = min(pause, c.askNames(ctx, now))
+	} else {
+		c.names.next, c.names.err = time.Time{}, nil
+	}
+	if outdated {
 		addresses := c.seeds()
 		dialling := 0
 		for _, l := range c.links {
@@ -74,7 +87,7 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 			if dialling >= lonelyDials {
 				break
 			}
-			if wait := c.dial(ctx, linkKey{address, certificate}, "", now); wait > 0 {
+			if wait := c.dial(ctx, c.keyOf(address, certificate, now), "", now); wait > 0 {
 				pause = min(pause, wait)
 			} else {
 				dialling++
@@ -82,14 +95,14 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 		}
 		return max(pause, 10*time.Millisecond)
 	}
+	missing := len(wanted) // a spare that is open makes up for a relay that cannot be reached
 	c.replaceUnreachable(wanted, spares, open)
-	missing := 0
 	for id, relay := range wanted {
-		if open[id] {
+		if open[id] != nil {
+			missing--
 			continue
 		}
-		missing++
-		if wait := c.dial(ctx, linkKey{relay.Address, certificate}, id, now); wait > 0 {
+		if wait := c.dial(ctx, c.keyOf(relay.Address, certificate, now), id, now); wait > 0 {
 			pause = min(pause, wait)
 		}
 	}
@@ -108,15 +121,14 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 	if listed > 0 {
 		pause = min(pause, listed)
 	}
-	if missing == 0 && listed <= 0 {
-		for _, l := range c.links {
-			if l.row == nil {
-				continue
-			}
-			_, inRow := wanted[l.row.Self]
-			if !inRow || l.key.certificate != certificate && open[l.row.Self] {
-				l.move()
-			}
+	for _, l := range c.links {
+		if l.row == nil {
+			continue
+		}
+		_, inRow := wanted[l.row.Self]
+		newer := open[l.row.Self]
+		if !inRow && missing == 0 && listed <= 0 || newer != nil && !l.serves(certificate, now) && now.Sub(newer.began) >= listTime {
+			l.move()
 		}
 	}
 	return max(pause, 10*time.Millisecond)
@@ -124,13 +136,23 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 
 // replaceUnreachable adds a spare for each wanted relay that cannot be reached: its row changes only
 // when the other relays have seen that it is dead. mu is held.
-func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRelay, open map[string]bool) {
+func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRelay, open map[string]*link) {
 	down := 0
 	for id, relay := range wanted {
-		if t := c.tries[relay.Address]; !open[id] && t != nil && t.failures > 0 {
+		if t := c.tries[relay.Address]; open[id] == nil && t != nil && t.failures > 0 {
 			down++
 		}
 	}
+	// Those that are open first: another order of the same spares in another row moves no session.
+	slices.SortStableFunc(spares, func(a, b RowRelay) int {
+		switch first, second := open[a.ID] != nil, open[b.ID] != nil; {
+		case first == second:
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
 	for _, relay := range spares {
 		if down == 0 {
 			return
@@ -138,12 +160,43 @@ func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRela
 		if _, already := wanted[relay.ID]; already {
 			continue
 		}
-		if t := c.tries[relay.Address]; t != nil && t.failures > 0 && !open[relay.ID] {
+		if t := c.tries[relay.Address]; t != nil && t.failures > 0 && open[relay.ID] == nil {
 			continue
 		}
 		wanted[relay.ID] = relay
 		down--
 	}
+}
+
+// inOrder returns the sessions in an order that stays. mu is held.
+func (c *Client) inOrder() []*link {
+	return slices.SortedFunc(maps.Values(c.links), func(a, b *link) int { return strings.Compare(a.key.address, b.key.address) })
+}
+
+// askNames looks the names of the seeds up again, whatever their TTL, with growing pauses: all relays
+// may have other addresses. It returns when the next lookup is due. mu is held.
+func (c *Client) askNames(ctx context.Context, now time.Time) time.Duration {
+	switch n := &c.names; {
+	case n.asking:
+		return BeatInterval
+	case n.next.IsZero(): // the list of addresses is that of the Finder's Run until then
+		n.pause.Reset()
+		n.next = now.Add(n.pause.NextBackOff())
+	case !n.next.After(now):
+		n.asking = true
+		c.running.Go(func() {
+			err := c.finder.Recheck(ctx, lonelyAnswers)
+			if err != nil {
+				err = fmt.Errorf("%w: correct --attach or the DNS", err)
+			}
+			c.mu.Lock()
+			n.asking, n.next, n.err = false, time.Now().Add(n.pause.NextBackOff()), err
+			c.mu.Unlock()
+			c.notify()
+		})
+		return BeatInterval
+	}
+	return c.names.next.Sub(now)
 }
 
 // seeds returns the addresses to begin with, in random order: those of the last row and the
@@ -160,6 +213,20 @@ func (c *Client) seeds() []string {
 	}
 	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
+}
+
+// keyOf returns the key of the session that is, or would be, dialled at an address. mu is held.
+func (c *Client) keyOf(address string, certificate [keyBytes]byte, now time.Time) linkKey {
+	key := linkKey{address: address, certificate: certificate}
+	ends := func(l *link) bool { return l != nil && l.row != nil && !l.serves(certificate, now) }
+	first := c.links[key]
+	key.other = true
+	if second := c.links[key]; second != nil {
+		key.other = !ends(second)
+	} else {
+		key.other = ends(first)
+	}
+	return key
 }
 
 // dial begins a session, unless there is one with that key or it is too early; then it returns how
@@ -180,6 +247,17 @@ func (c *Client) dial(ctx context.Context, key linkKey, relay string, now time.T
 	return 0
 }
 
+// replaced reports whether a newer session with the same relay has begun: the relay ends the older one
+// with the first record of the newer. mu is held.
+func (c *Client) replaced(l *link) bool {
+	for _, other := range c.links {
+		if l.row != nil && other != l && (other.relay == l.row.Self || other.key.address == l.key.address) && !other.until.IsZero() && (other.row == nil || other.began.After(l.began)) {
+			return true
+		}
+	}
+	return false
+}
+
 // ends records the end of a session.
 func (c *Client) ends(l *link, err error) {
 	c.mu.Lock()
@@ -192,7 +270,7 @@ func (c *Client) ends(l *link, err error) {
 	reason, level := endFailed, slog.LevelDebug
 	var refusal *Refusal
 	switch {
-	case l.moved.Load() || c.leaving:
+	case l.moved.Load() || c.leaving || c.replaced(l):
 		reason, *t = endMoved, tries{}
 	case errors.As(err, &refusal):
 		reason, level = endRefused, slog.LevelWarn

@@ -43,6 +43,90 @@ func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
 	}
 }
 
+// The others see the death of a relay later than its workers, and a relay that they reach, and a worker
+// does not, stays in the row.
+func TestASessionOutsideOfTheRowEndsAlsoWhenASpareReplacesARelayOfTheRow(t *testing.T) {
+	c, err := NewClient(Config{
+		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is dialled fails
+	links := map[string]*link{}
+	opened := func(size int, ids ...string) { // the relays of one row have the same
+		row := &Row{Version: 1, Epoch: 1, Size: size}
+		for _, id := range ids {
+			row.Relays = append(row.Relays, RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"})
+		}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			l := newLink(linkKey{address: id + ".invalid:1"}, id)
+			l.began = time.Now().Add(-listTime)
+			of := *row
+			of.Self = id
+			l.row, c.links[l.key], links[id] = &of, l, l
+		}
+	}
+	moved := func() (ids string) {
+		for _, id := range []string{"a", "b", "c", "d"} {
+			if links[id].moved.Load() {
+				ids += id
+			}
+		}
+		return ids
+	}
+	opened(3, "x", "b", "c", "d") // a drains
+	c.step(ctx)
+	if got := moved(); got != "" {
+		t.Errorf("moved from %q before x has failed", got)
+	}
+	c.running.Wait()
+	for range 100 { // the order of maps
+		if c.step(ctx); moved() != "a" {
+			t.Fatalf("moved from %q, want only from a", moved())
+		}
+	}
+	c.running.Wait()
+	opened(3, "x", "b", "c")
+	delete(c.links, links["d"].key)
+	if c.step(ctx); moved() != "" {
+		t.Errorf("moved from %q although no spare replaces x", moved())
+	}
+}
+
+// Rows that are not of the same time have the same spares in another order.
+func TestASpareThatIsOpenKeepsItsPlace(t *testing.T) {
+	c, err := NewClient(Config{
+		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is dialled fails
+	opened := func(id string, ids ...string) *link {
+		l := newLink(linkKey{address: id + ".invalid:1"}, id)
+		l.began = time.Now().Add(-listTime)
+		l.row = &Row{Version: 1, Self: id, Epoch: 1, Size: 2}
+		for _, id := range ids {
+			l.row.Relays = append(l.row.Relays, RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"})
+		}
+		c.links[l.key] = l
+		return l
+	}
+	opened("a", "x", "a", "c", "d")
+	spare := opened("d", "x", "a", "d", "c")
+	c.tries["x.invalid:1"] = &tries{failures: 1, next: time.Now().Add(time.Hour)}
+	for range 100 { // the order of maps
+		if c.step(ctx); spare.moved.Load() || len(c.links) != 2 {
+			t.Fatalf("moved from the spare: %t; %d sessions", spare.moved.Load(), len(c.links))
+		}
+	}
+}
+
 // A worker that is ready when it has as many relays as it sees must not be so with the first of three.
 func TestAWorkerThatAttachesCountsTheRelaysThatItStillLacks(t *testing.T) {
 	c, err := NewClient(Config{

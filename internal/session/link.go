@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -33,8 +34,10 @@ type link struct {
 	done  chan struct{} // closed when it has ended
 	moved atomic.Bool   // the worker ends it
 
-	row   *Row      // the newest; nil before the first. Client.mu guards it
+	// Client.mu guards the fields below.
+	row   *Row      // the newest; nil before the first
 	began time.Time // when the first row came
+	until time.Time // when another replaces it, because of the certificate of the relay; zero before the hello and in clear text
 }
 
 func newLink(key linkKey, relay string) *link {
@@ -52,6 +55,12 @@ func (l *link) notify() {
 func (l *link) move() {
 	l.moved.Store(true)
 	l.notify()
+}
+
+// serves reports whether a session counts for its relay: another replaces one that ends soon, and one
+// with an earlier certificate of this worker. Client.mu is held.
+func (l *link) serves(certificate [keyBytes]byte, now time.Time) bool {
+	return l.key.certificate == certificate && !l.moved.Load() && (l.until.IsZero() || now.Before(l.until))
 }
 
 // serve is a session from its dial to its end.
@@ -113,6 +122,11 @@ func (c *Client) connect(ctx context.Context, l *link) (conn net.Conn, err error
 		conn = secured
 	} else if conn, err = upgrade(conn, l.key.address); err != nil {
 		return conn, err
+	}
+	if secured, ok := conn.(*tls.Conn); ok {
+		c.mu.Lock()
+		l.until = handshake.Renewal(secured.ConnectionState().PeerCertificates[0])
+		c.mu.Unlock()
 	}
 	h := Hello{Epoch: c.epoch, Cluster: c.cfg.Cluster, Environment: c.cfg.Environment, ID: c.cfg.ID, Datacenter: c.cfg.Datacenter, Region: c.cfg.Region, Version: c.cfg.Version}
 	if _, err := conn.Write(AppendFrame(nil, KindHello, h.Encode())); err != nil {
