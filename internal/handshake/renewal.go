@@ -1,10 +1,12 @@
 package handshake
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
@@ -30,15 +32,38 @@ func UntilRenewal(source *identity.Source) func(net.Conn) time.Time {
 			}
 		}
 		if source != nil {
-			own := source.Info()
-			add(own.NotBefore, own.NotAfter)
+			for _, own := range []identity.Info{source.Info(), source.Authority()} {
+				add(own.NotBefore, own.NotAfter)
+			}
 		}
-		// Not those above it: which of them count is known only to the check of the chain.
-		if shown := secured.ConnectionState().PeerCertificates; len(shown) > 0 {
-			add(shown[0].NotBefore, shown[0].NotAfter)
+		for _, c := range chain(secured.ConnectionState().PeerCertificates) {
+			add(c.NotBefore, c.NotAfter)
 		}
 		return at
 	}
+}
+
+// chain returns the first of the certificates and those above it. Others may have been sent as well, such
+// as an authority that was replaced: of several with the name of an issuer it is the one that ends last.
+func chain(shown []*x509.Certificate) (out []*x509.Certificate) {
+	for len(out) < len(shown) {
+		if len(out) == 0 {
+			out = shown[:1:1]
+			continue
+		}
+		var above *x509.Certificate
+		last := out[len(out)-1]
+		for _, c := range shown[1:] {
+			if bytes.Equal(c.RawSubject, last.RawIssuer) && !slices.Contains(out, c) && (above == nil || c.NotAfter.After(above.NotAfter)) {
+				above = c
+			}
+		}
+		if above == nil {
+			break
+		}
+		out = append(out, above)
+	}
+	return out
 }
 
 // before returns a time before the end of a certificate: a tenth of its validity, by chance down to a

@@ -55,7 +55,7 @@ type serverErrors struct{ logger *slog.Logger }
 
 func (w serverErrors) Write(line []byte) (int, error) {
 	level := slog.LevelDebug
-	if bytes.HasPrefix(line, []byte("http: panic serving")) {
+	if bytes.HasPrefix(line, []byte("http: panic serving")) || bytes.HasPrefix(line, []byte("http2: panic serving")) {
 		level = slog.LevelError
 	}
 	w.logger.Log(context.Background(), level, "http server: "+string(bytes.TrimSpace(line)))

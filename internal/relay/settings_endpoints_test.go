@@ -504,7 +504,7 @@ func TestAGateForwardsToTheConfiguredNumberOfRelays(t *testing.T) {
 		reach                          string
 	}{
 		{at(func(*Settings) {}), 3, 3, 0, "same_dc"},
-		{at(func(s *Settings) { s.Plans.PeersPerTier = 4 }), 6, 3, 2, "same_region"},
+		{at(func(s *Settings) { s.Plans.PeersPerTier = 4 }), 6, 6, 0, "same_region"},
 		{at(func(s *Settings) {
 			s.Plans.PeersPerTier, s.Forwarding.Candidates, s.Forwarding.Primaries, s.Forwarding.Backups = 4, 4, 1, 3
 		}), 4, 1, 3, "same_region"},

@@ -13,8 +13,11 @@ import (
 
 // rank recomputes the candidates and records an event per reason if the set changed.
 func (t *table) rank(reasons ...Reason) {
-	before := t.candidates
-	t.candidates, t.reach, t.nearer = t.choose()
+	before, reach := t.candidates, t.reach
+	if t.candidates, t.reach, t.nearer = t.choose(); t.reach > reach && len(before) > 0 {
+		t.narrowEnd = t.now.Add(narrowTime)
+	}
+	t.narrow = t.nearer > 0 && t.now.Before(t.narrowEnd)
 	defer t.adjust()
 	if slices.Equal(before, t.candidates) {
 		return

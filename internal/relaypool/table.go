@@ -23,6 +23,8 @@ type table struct {
 	candidates []*peer       // best first
 	reach      affinity.Tier // farthest tier of the candidates
 	nearer     int           // usable peers of the tiers before it
+	narrow     bool          // see wanted; until narrowEnd
+	narrowEnd  time.Time
 	rankAt     time.Time
 	evicted    []*peer // evicted peers
 
@@ -134,15 +136,18 @@ func (t *table) Resize(primaries int, now time.Time) {
 	t.rank()
 }
 
-// wanted returns how many primaries there are places for. While too few near peers are usable, farther
-// ones get a place only as far as Config.Primaries does not suffice: otherwise one near peer
-// that restarts would move most of the requests to another place.
+// wanted returns how many primaries there are places for. When too few near peers are usable any more,
+// farther ones get, for some time, a place only as far as Config.Primaries needs them: otherwise one
+// near peer that restarts would move most of the requests to another place.
 func (t *table) wanted() int {
-	if t.nearer == 0 {
+	if !t.narrow {
 		return t.cfg.Primaries
 	}
 	return min(t.cfg.Primaries, max(t.least.Primaries, t.nearer))
 }
+
+// narrowTime is longer than a restart takes, also of a whole machine.
+const narrowTime = 5 * time.Minute
 
 // adjust fits the members to the places, which may have become more or fewer.
 func (t *table) adjust() {

@@ -580,6 +580,26 @@ func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
 	r.wait(time.Minute)
 	want(t, "near primaries when it is back", near(), 3)
 	want(t, "primaries when it is back", len(r.status().Primaries), 3)
+	r.update(peers[1:]) // it goes for good
+	r.wait(narrowTime - time.Minute)
+	want(t, "primaries for some time", len(r.status().Primaries), 3)
+	r.wait(3 * time.Minute)
+	want(t, "primaries from then on", len(r.status().Primaries), 8)
+}
+
+func TestAPlaceWithFewPeersUsesAsManyFarOnes(t *testing.T) {
+	cfg := config()
+	cfg.Datacenter, cfg.Region = "a", "eu"
+	peers := relays(100)
+	for i := range peers {
+		if peers[i].Datacenter, peers[i].Region = "b", "eu"; i < 2 {
+			peers[i].Datacenter = "a"
+		}
+	}
+	r := newRig(t, cfg)
+	r.Resize(23, r.now)
+	r.update(peers)
+	want(t, "primaries", len(r.status().Primaries), 23)
 }
 
 func TestASurplusPrimaryThatIsLostWhileItIsRenewedLeavesNoPlaceTooMany(t *testing.T) {

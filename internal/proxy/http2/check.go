@@ -77,15 +77,19 @@ func (c *Conn) Check(elapsed time.Duration) {
 // end a connection on which PINGs come while they send neither HEADERS nor DATA: the third that comes
 // within five minutes of the one before, or within two hours while there is no stream. So the
 // first such silence has one PING and a later stream another one, and the next ones come rarely. A host
-// that vanishes meanwhile is found by the system; see probe. The lock is held.
+// that vanishes meanwhile is found by the system, see probe, but not while it owes an acknowledgement:
+// then the system repeats what was sent for a quarter of an hour. A PING that is not acknowledged
+// either reaches no server that could count it. The lock is held.
 func (c *Conn) asks() bool {
 	switch {
 	case len(c.streams) == 0:
 		return false
-	case c.pings == 0, c.pings == 1 && c.opened > c.asked:
-		return c.silence >= pingAfter
+	case c.silence < pingAfter:
+		return false
+	case c.pings == 0, c.pings == 1 && c.opened > c.asked, c.silence >= pingAgain:
+		return true
 	}
-	return c.silence >= pingAgain
+	return socket.Unsent(c.nc) > 0
 }
 
 // probe lets the system find out that the host of the other side has vanished, in the time that a

@@ -5,7 +5,60 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/proxy/socket"
 )
+
+// While the system repeats what was sent it does not probe, and two PINGs have asked already.
+func TestAServerThatAcknowledgesNothingIsAskedHoweverManyPINGsItHasAnswered(t *testing.T) {
+	few := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }) // seen below
+	}}
+	listener, err := few.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	stuck := make(chan net.Conn, 1)
+	go func() {
+		server, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = server.Write(frame{0, frameSettings, 0, 0}.append(nil))
+		stuck <- server // it reads nothing
+	}()
+	nc, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(nc, small)
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run() }()
+	<-c.Ready()
+	defer func() { _ = (<-stuck).Close() }()
+	s := c.NewStream()
+	if err := s.Open(get("/"), false, false); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Write(make([]byte, 48<<10), false); err != nil {
+		t.Fatal(n, err)
+	}
+	procs.Await(t, "bytes that are not acknowledged", func() bool { return socket.Unsent(nc) > 16<<10 })
+	c.mu.Lock()
+	c.pings, c.asked = 2, c.opened
+	c.mu.Unlock()
+	c.heard.Store(false)
+	c.Check(pingAfter)
+	c.Check(pingTimeout + time.Millisecond)
+	if err := c.Err(); err != errSilent {
+		t.Error(err)
+	}
+	s.Close()
+	_ = c.Close()
+	<-ran
+}
 
 // A PING would ask again and again, which servers of gRPC do not allow.
 func TestTheSystemFindsOutThatTheHostOfAServerHasVanished(t *testing.T) {

@@ -79,7 +79,7 @@ func (c *Conn) flush() {
 		c.out, c.outPool = nil, nil
 	}
 	c.writing = false
-	finished, lingers, cut := c.finished, c.lingers, c.cut
+	finished, lingers, cut, inOrder := c.finished, c.lingers, c.cut, c.err == ErrClosed
 	c.sealed = finished
 	if finished {
 		defer c.endFlushing()
@@ -92,8 +92,12 @@ func (c *Conn) flush() {
 		socket.Reset(c.nc) // in order, the system would go on sending to a client that does not read
 		return
 	}
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && lingers && half.CloseWrite() == nil {
-		return // Run closes the connection
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && lingers {
+		// TLS sends an alert, for which a client that reads slowly may have no room. The frames had their
+		// own end.
+		if err := half.CloseWrite(); err == nil || inOrder {
+			return // Run closes the connection
+		}
 	}
 	_ = c.nc.Close() // everything that could be sent was sent
 }
