@@ -22,6 +22,7 @@ func (noConn) Close() error { return nil }
 // primariesOf returns the relays that a gate sends requests to, of n places.
 func primariesOf(t *testing.T, gate string, relays []string, n int) []string {
 	cfg := relaypool.DefaultConfig()
+	cfg.Backups = 0 // which of those that are connected become backups is the scheduler's choice
 	cfg.Selector, cfg.MaxTotal, cfg.Rand = gate, 1<<20, rand.New(rand.NewPCG(1, 2)).Uint64
 	pool, err := relaypool.New(cfg, func(context.Context, relaypool.Peer, func(error)) (noConn, error) { return noConn{}, nil }, relaypool.Observer{})
 	if err != nil {

@@ -112,7 +112,7 @@ func TestAFileMayAppearChangeAndGoWhileTheRelayRuns(t *testing.T) { // NG-2: mis
 				// quarter more than the interval at most.
 				time.Sleep(2*r.keeper.cfg.LookInterval*5/4 + time.Second)
 			}
-			for i := range 5 {
+			for i := range sample { // each asks all others in each look
 				f.boot(fmt.Sprint("relay-", i+2))
 			}
 			time.Sleep(time.Minute)

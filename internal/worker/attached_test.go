@@ -87,7 +87,7 @@ func certified(t *testing.T, authority *identity.Authority, dir string, role ide
 // has renewed its certificate long before.
 func TestASessionIsReplacedBeforeTheCertificateOfItsRelayEnds(t *testing.T) {
 	t.Parallel()
-	const validity = 12 * time.Second // half of it is for a busy machine
+	const validity = 20 * time.Second // half of it is for a busy machine
 	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -249,7 +249,7 @@ func TestATransportCarriesWhatARelayCarries(t *testing.T) {
 				late := errors.New("too late")
 				caused, supersede = context.WithCancelCause(t.Context())
 				ctx = timerLate{caused, time.Now().Add(50 * time.Millisecond)}
-				time.AfterFunc(300*time.Millisecond, func() { supersede(late) })
+				time.AfterFunc(100*time.Millisecond, func() { supersede(late) })
 				req, _ = http.NewRequestWithContext(ctx, "GET", "http://echo/hang", nil)
 				if _, err := r.RoundTrip(req); !errors.Is(err, late) {
 					t.Error(err)
