@@ -14,6 +14,17 @@ import (
 // The system of the server still holds a part of the answer when the server has nothing more to
 // send. Whatever the client sends to a socket that was closed destroys that part.
 func TestAServerThatGoesAwayCutsNothingOffItsLastAnswer(t *testing.T) {
+	for range 5 { // on a busy machine the client may have all before the server knows that all was sent
+		if shown := readLastAnswer(t); shown {
+			return
+		}
+	}
+	t.Error("the system held no part of the answer when the server had sent all")
+}
+
+// readLastAnswer reads an answer whose server goes away meanwhile. It returns false if the client had
+// everything when the server had nothing more to send, which shows nothing.
+func readLastAnswer(t *testing.T) (shown bool) {
 	const size = 1 << 20
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +84,9 @@ func TestAServerThatGoesAwayCutsNothingOffItsLastAnswer(t *testing.T) {
 		}
 	}
 	if len(received) >= size {
-		t.Skip("the system holds too little")
+		_ = client.Close()
+		<-ran
+		return false
 	}
 	select {
 	case <-ran:
@@ -101,4 +114,5 @@ func TestAServerThatGoesAwayCutsNothingOffItsLastAnswer(t *testing.T) {
 	}
 	_ = client.Close()
 	<-ran
+	return true
 }
