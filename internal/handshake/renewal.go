@@ -25,22 +25,32 @@ func UntilRenewal(source *identity.Source) func(net.Conn) time.Time {
 		if !ok {
 			return time.Time{}
 		}
-		var at time.Time
-		add := func(from, to time.Time) {
-			if early := before(from, to); at.IsZero() || early.Before(at) {
-				at = early
-			}
-		}
+		at := Renewal(secured.ConnectionState().PeerCertificates)
 		if source != nil {
 			for _, own := range []identity.Info{source.Info(), source.Authority()} {
-				add(own.NotBefore, own.NotAfter)
+				at = earlier(at, before(own.NotBefore, own.NotAfter))
 			}
-		}
-		for _, c := range chain(secured.ConnectionState().PeerCertificates) {
-			add(c.NotBefore, c.NotAfter)
 		}
 		return at
 	}
+}
+
+// Renewal returns when a connection should begin to end because of the certificates that the other side
+// has shown, as UntilRenewal has it: for a connection that its client replaces. It is zero if there
+// are none.
+func Renewal(shown []*x509.Certificate) (at time.Time) {
+	for _, c := range chain(shown) {
+		at = earlier(at, before(c.NotBefore, c.NotAfter))
+	}
+	return at
+}
+
+// earlier returns the earlier of two times, the second if the first is zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // chain returns the first of the certificates and those above it. Others may have been sent as well, such
@@ -74,7 +84,3 @@ func before(from, to time.Time) time.Time {
 	early -= time.Duration(rand.Float64() / 2 * float64(early))
 	return to.Add(-min(early, max(0, time.Until(to)/2)))
 }
-
-// Renewal returns when a connection should begin to end because of one certificate of its handshake,
-// as UntilRenewal has it: for a connection that its client replaces.
-func Renewal(c *x509.Certificate) time.Time { return before(c.NotBefore, c.NotAfter) }

@@ -133,19 +133,23 @@ func TestAConnectionToTheAdminAPIWithoutAHandshakeIsALineOnlyAtDebug(t *testing.
 }
 
 func TestAPanicOfTheAdminAPIIsAnErrorInTheLog(t *testing.T) {
-	var lines logtest.Log
-	mux, server := http.NewServeMux(), httptest.NewUnstartedServer(nil)
-	mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) { panic("of a test") })
-	if err := (process.AdminConfig{}).Serve(server.Config, mux, process.AccessConfig{Logger: slog.New(slog.NewTextHandler(&lines, nil))}); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	defer server.Close()
-	if answer, err := server.Client().Get(server.URL); err == nil {
-		_ = answer.Body.Close()
-		t.Error(answer.Status)
-	}
-	if lines.Lines("level=ERROR") != 1 || lines.Lines("of a test") != 1 {
-		t.Error(lines.String())
+	for protocol, start := range map[string]func(*httptest.Server){
+		"HTTP/1.1": (*httptest.Server).Start,
+		"HTTP/2":   func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+	} {
+		var lines logtest.Log
+		mux, server := http.NewServeMux(), httptest.NewUnstartedServer(nil)
+		mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) { panic("of a test") })
+		if err := (process.AdminConfig{}).Serve(server.Config, mux, process.AccessConfig{Logger: slog.New(slog.NewTextHandler(&lines, nil))}); err != nil {
+			t.Fatal(err)
+		}
+		start(server)
+		if answer, err := server.Client().Get(server.URL); err == nil {
+			_ = answer.Body.Close()
+			t.Error(protocol, answer.Status)
+		}
+		// Over HTTP/2 the client gets the reset first.
+		procs.Await(t, "an error in the log over "+protocol, func() bool { return lines.Lines("level=ERROR") == 1 && lines.Lines("of a test") == 1 })
+		server.Close()
 	}
 }

@@ -96,8 +96,7 @@ func (p *Pool[C]) Update(peers []Peer) (err error) {
 // Resize sets how many peers share the requests, not fewer than Config.Primaries; as many more
 // are candidates. More are connected immediately. Fewer lose their places only when none of the
 // numbers of a whole RefreshInterval needed them, so that a number that goes down and up costs no
-// connection.
-// Config.MaxTotal must leave room for them.
+// connection. Config.MaxTotal must leave room for them.
 func (p *Pool[C]) Resize(primaries int) {
 	p.change(func(now time.Time) { p.table.Resize(primaries, now) })
 }

@@ -332,7 +332,7 @@ func (t *table) vacancies() int {
 	return n
 }
 
-// surplus reports whether there are more primaries than places since the last Resize.
+// surplus reports whether there are more primaries than places, which have become fewer.
 func (t *table) surplus() bool { return len(t.primaries) > t.wanted() }
 
 // shrink removes the primaries that were too many since the last regular ranking, last those that

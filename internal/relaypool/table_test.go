@@ -543,17 +543,22 @@ func TestANumberOfPrimariesThatGoesUpAndDownCostsNoConnection(t *testing.T) {
 	want(t, "backups", len(r.status().Backups), 2)
 }
 
-// One of three near peers restarts. What the others carry must not move to another place.
-func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
+// placed is a table in a place with few peers, and the peers of its region.
+func placed(t *testing.T, near, all int) (*rig, []Peer) {
 	cfg := config()
 	cfg.Datacenter, cfg.Region = "a", "eu"
-	peers := relays(9)
+	peers := relays(all)
 	for i := range peers {
-		if peers[i].Datacenter, peers[i].Region = "b", "eu"; i < 3 {
+		if peers[i].Datacenter, peers[i].Region = "b", "eu"; i < near {
 			peers[i].Datacenter = "a"
 		}
 	}
-	r := newRig(t, cfg)
+	return newRig(t, cfg), peers
+}
+
+// One of three near peers restarts. What the others carry must not move to another place.
+func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
+	r, peers := placed(t, 3, 9)
 	r.Resize(24, r.now)
 	r.update(peers)
 	near := func() (n int) {
@@ -588,15 +593,7 @@ func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
 }
 
 func TestAPlaceWithFewPeersUsesAsManyFarOnes(t *testing.T) {
-	cfg := config()
-	cfg.Datacenter, cfg.Region = "a", "eu"
-	peers := relays(100)
-	for i := range peers {
-		if peers[i].Datacenter, peers[i].Region = "b", "eu"; i < 2 {
-			peers[i].Datacenter = "a"
-		}
-	}
-	r := newRig(t, cfg)
+	r, peers := placed(t, 2, 100)
 	r.Resize(23, r.now)
 	r.update(peers)
 	want(t, "primaries", len(r.status().Primaries), 23)

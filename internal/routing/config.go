@@ -60,7 +60,9 @@ type Config struct {
 	Choosing ChoosingConfig
 	// Forwarding configures the choice of the few relays, among those that serve a service,
 	// to which this relay keeps connections and forwards. The router sets Selector, Streams,
-	// Datacenter and Region. Default: relaypool.DefaultConfig.
+	// Datacenter and Region. Without Primaries their number follows from how many relays serve
+	// the service and how many members forward to them, 3 at least. Default:
+	// relaypool.DefaultConfig without Primaries.
 	Forwarding relaypool.Config
 	// Upstream configures the connections to workers and relays. The router sets Address,
 	// Protocol, TLS, Dial, Activity and Sessions.

@@ -43,8 +43,7 @@ type forwarding struct {
 	running sync.WaitGroup
 }
 
-// newForwarding uses relaypool.DefaultConfig unless cfg.Forwarding is set. Without a number of
-// primaries that of relaypool.DefaultConfig is the least one.
+// newForwarding uses the defaults of Config.Forwarding.
 func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwarding, error) {
 	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, lines: lines, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
 	if f.auto = f.cfg.Primaries == 0; f.auto {

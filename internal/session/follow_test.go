@@ -10,16 +10,23 @@ import (
 	"github.com/ringway/ringway/membership"
 )
 
-// r1 is cut off from the other relays, so its row is itself alone. A worker that has found it from r3,
-// and goes from r3 immediately, would stay with r1, and no other relay would see the worker.
-func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
+// idleClient returns a client that is not started.
+func idleClient(t *testing.T) *Client {
+	t.Helper()
 	c, err := NewClient(Config{
 		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// r1 is cut off from the other relays, so its row is itself alone. A worker that has found it from r3,
+// and goes from r3 immediately, would stay with r1, and no other relay would see the worker.
+func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
+	c := idleClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // what is dialled fails
 	relay := func(id string) RowRelay { return RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"} }
@@ -46,13 +53,7 @@ func TestASessionOutsideOfTheRowEndsWhenAllOfTheRowHaveOne(t *testing.T) {
 // The others see the death of a relay later than its workers, and a relay that they reach, and a worker
 // does not, stays in the row.
 func TestASessionOutsideOfTheRowEndsAlsoWhenASpareReplacesARelayOfTheRow(t *testing.T) {
-	c, err := NewClient(Config{
-		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := idleClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // what is dialled fails
 	links := map[string]*link{}
@@ -98,13 +99,7 @@ func TestASessionOutsideOfTheRowEndsAlsoWhenASpareReplacesARelayOfTheRow(t *test
 
 // Rows that are not of the same time have the same spares in another order.
 func TestASpareThatIsOpenKeepsItsPlace(t *testing.T) {
-	c, err := NewClient(Config{
-		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := idleClient(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // what is dialled fails
 	opened := func(id string, ids ...string) *link {
@@ -129,13 +124,7 @@ func TestASpareThatIsOpenKeepsItsPlace(t *testing.T) {
 
 // A worker that is ready when it has as many relays as it sees must not be so with the first of three.
 func TestAWorkerThatAttachesCountsTheRelaysThatItStillLacks(t *testing.T) {
-	c, err := NewClient(Config{
-		Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Registerer: prometheus.NewRegistry()}, Seeds: []string{"127.0.0.1:1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := idleClient(t)
 	relay := func(id string) RowRelay { return RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"} }
 	opened := func(id string) {
 		l := newLink(linkKey{address: id + ".invalid:1"}, id)

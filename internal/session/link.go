@@ -125,7 +125,7 @@ func (c *Client) connect(ctx context.Context, l *link) (conn net.Conn, err error
 	}
 	if secured, ok := conn.(*tls.Conn); ok {
 		c.mu.Lock()
-		l.until = handshake.Renewal(secured.ConnectionState().PeerCertificates[0])
+		l.until = handshake.Renewal(secured.ConnectionState().PeerCertificates)
 		c.mu.Unlock()
 	}
 	h := Hello{Epoch: c.epoch, Cluster: c.cfg.Cluster, Environment: c.cfg.Environment, ID: c.cfg.ID, Datacenter: c.cfg.Datacenter, Region: c.cfg.Region, Version: c.cfg.Version}
