@@ -58,7 +58,10 @@ func ServiceRows(before, now *Traffic) []TopRow {
 				h.buckets[j].Requests -= min(old.Latency[j].Requests, h.buckets[j].Requests)
 			}
 		}
-		h.total = d.Requests
+		h.total = s.Answers - min(old.Answers, s.Answers)
+		if s.Answers == 0 { // an older release
+			h.total = d.Requests
+		}
 		row := TopRow{Name: s.Service, Requests: d.Requests, Errors: d.Errors, InFlight: &d.InFlight, Sessions: &d.Sessions, P50Ms: h.quantile(0.5), P99Ms: h.quantile(0.99)}
 		if len(s.Evicted) > 0 {
 			row.State = fmt.Sprintf("%d of %d workers evicted", len(s.Evicted), s.Workers)

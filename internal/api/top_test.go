@@ -18,6 +18,24 @@ func TestAQuantileLiesInItsBucket(t *testing.T) {
 	}
 }
 
+// A refused request counts as a request and has no latency.
+func TestRefusedRequestsMakeNoServiceSlow(t *testing.T) {
+	at := func(answers, refused uint64) *Traffic {
+		return &Traffic{Services: []ServiceTraffic{{Service: "echo", Counts: Counts{Requests: answers + refused, Errors: refused}, Answers: answers,
+			Latency: []LatencyBucket{{UpToMs: 5, Requests: answers}, {UpToMs: 10_000, Requests: answers}}}}}
+	}
+	for _, c := range []struct{ answers, refused uint64 }{{95, 5}, {40, 60}, {0, 10}} {
+		if got := ServiceRows(at(100, 0), at(100+c.answers, c.refused))[0]; got.P50Ms > 5 || got.P99Ms > 5 || got.Requests != c.answers+c.refused {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	older := at(10, 0)
+	older.Services[0].Answers = 0
+	if got := ServiceRows(&Traffic{}, older)[0]; got.P99Ms != 4.95 {
+		t.Errorf("a relay of an older release: %+v", got)
+	}
+}
+
 func TestCountersThatBeganAgainCountFromZero(t *testing.T) {
 	peer := func(requests, failures uint64) []Peer {
 		return []Peer{{Node: "w1", State: "active", Requests: requests, Failures: failures}}

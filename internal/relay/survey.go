@@ -274,7 +274,7 @@ func (r *Relay) load() check.Facts {
 	f.Load.ServiceCount = len(services)
 	for _, s := range services {
 		t := r.traffic(s)
-		t.Latency = nil
+		t.Latency, t.Answers = nil, 0
 		f.Load.Total.Add(t.Counts)
 		f.Load.Services = append(f.Load.Services, t)
 	}
@@ -285,8 +285,8 @@ func (r *Relay) load() check.Facts {
 // traffic returns the counters of a service and its evicted workers.
 func (r *Relay) traffic(s *routing.Service) api.ServiceTraffic {
 	all, forwarded, latency := r.Metrics.Traffic(s)
-	t := api.ServiceTraffic{Service: s.Name, Counts: api.Counts(all), Forwarded: api.Counts(forwarded)}
-	for _, b := range latency {
+	t := api.ServiceTraffic{Service: s.Name, Counts: api.Counts(all), Forwarded: api.Counts(forwarded), Answers: latency.GetSampleCount()}
+	for _, b := range latency.GetBucket() {
 		t.Latency = append(t.Latency, api.LatencyBucket{UpToMs: b.GetUpperBound() * 1000, Requests: b.GetCumulativeCount()})
 	}
 	route := s.Route()

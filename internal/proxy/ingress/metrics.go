@@ -177,9 +177,9 @@ type Counts struct {
 }
 
 // Traffic returns the counters of a service, on all handlers that share m: all, those of them that
-// another relay forwarded, and the buckets of the time until an answer began. Refused requests
-// count as requests and errors.
-func (m *Metrics) Traffic(service *routing.Service) (all, forwarded Counts, latency []*dto.Bucket) {
+// another relay forwarded, and the histogram of the time until an answer began, nil before the first
+// request. Refused requests count as requests and errors, and have no answer in the histogram.
+func (m *Metrics) Traffic(service *routing.Service) (all, forwarded Counts, latency *dto.Histogram) {
 	// The forwarded ones first: a request that begins or ends meanwhile must not make a part
 	// greater than the whole.
 	forwarded.InFlight = service.Forwarded.Load()
@@ -200,7 +200,7 @@ func (m *Metrics) Traffic(service *routing.Service) (all, forwarded Counts, late
 			all.Errors += n
 		}
 	}
-	latency = read(s.duration.(prometheus.Metric)).GetHistogram().GetBucket()
+	latency = read(s.duration.(prometheus.Metric)).GetHistogram()
 	m.making.Lock()
 	sessions := s.sessions
 	m.making.Unlock()

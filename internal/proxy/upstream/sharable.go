@@ -11,7 +11,7 @@ import (
 // counts as not sharable, although a cache may estimate one, for example from Last-Modified: most
 // services send none, and their clients would never get a cookie.
 func sharable(h http.Header) bool {
-	var noStore, understand, asks, public, stale bool
+	var noStore, understand, public, stale bool
 	var maxAge, sharedAge age
 	for _, line := range h["Cache-Control"] {
 		for line != "" {
@@ -22,8 +22,10 @@ func sharable(h http.Header) bool {
 				if coversCookies(value) {
 					return false // whatever else there is
 				}
-			case "no-cache":
-				asks = asks || coversCookies(value)
+			case "no-cache": // alone it only has a cache ask first
+				if value != "" && coversCookies(value) {
+					return false
+				}
 			case "no-store":
 				noStore = true
 			case "must-understand": // a cache that knows it ignores no-store
@@ -42,11 +44,9 @@ func sharable(h http.Header) bool {
 	switch {
 	case noStore && !understand:
 		return false
-	case public: // a cache that asks the service first sends the cookie that it has stored, too
-		return true
-	case asks:
-		return false
-	case stale:
+	// What a cache may store counts, whether it has to ask the service first or not (no-cache): after a
+	// 304 it sends the cookie that it has stored, too.
+	case public || stale:
 		return true
 	case sharedAge.stated:
 		return sharedAge.fresh
