@@ -358,7 +358,7 @@ func (t *request) exceedsRate(limit *rateLimit, wait time.Duration) {
 	limit.refused.Add(1)
 	share := t.route.Share()
 	f := failure{
-		Text: fmt.Sprintf("more requests of this %s arrive than its limit of %s allows: send fewer, and wait for the time in Retry-After", limit.of, limit.Rate),
+		Text: fmt.Sprintf("more requests of this %s arrive than this relay's part of its limit of %s: send fewer, and wait for the time in Retry-After", limit.of, limit.Rate),
 		Code: wire.CodeRateLimited, Service: t.service.Name, retryAfter: max(wait, time.Second), rate: limit,
 	}
 	f.detail = fmt.Sprintf("this relay lets %.4g/s pass, %.3g %% of the limit", limit.PerSecond()*share, 100*share)
