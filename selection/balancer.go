@@ -36,9 +36,9 @@ type Endpoint[V any] struct {
 	// and other balancers may have left some free: if no endpoint has room, the least full
 	// of these is tried anyway. If an endpoint does not refuse, Limit is never exceeded.
 	Refuses bool
-	// Guest is true for an endpoint of another zone. Beyond its weight, it gets requests while
+	// OtherZone is true for an endpoint of another zone. Beyond its weight, it gets requests while
 	// the endpoints of the own zone are much worse than usual.
-	Guest bool
+	OtherZone bool
 	// Apart is true for an endpoint of weight 0 to which the caller itself takes requests, with
 	// [Balancer.Take]. Such endpoints are compared and evicted among each other. Others of weight 0 are
 	// not evicted.
@@ -71,7 +71,7 @@ func (b *Balancer[V]) Update(endpoints []Endpoint[V], now Instant) error {
 func (b *Balancer[V]) UpdateRange(r Range[V], now Instant) error {
 	endpoints := make([]Endpoint[any], len(r.Endpoints))
 	for i, e := range r.Endpoints {
-		endpoints[i] = Endpoint[any]{ID: e.ID, Weight: e.Weight, Tier: e.Tier, Limit: e.Limit, Refuses: e.Refuses, Guest: e.Guest, Apart: e.Apart, Value: e.Value}
+		endpoints[i] = Endpoint[any]{ID: e.ID, Weight: e.Weight, Tier: e.Tier, Limit: e.Limit, Refuses: e.Refuses, OtherZone: e.OtherZone, Apart: e.Apart, Value: e.Value}
 	}
 	return b.update(endpoints, r.MinEffective, now)
 }

@@ -239,10 +239,10 @@ func medianOf(values []float32, none float32) float32 {
 // the range changes, when an endpoint is evicted, becomes half-open or is readmitted, and
 // when the effective range grows or shrinks.
 type table struct {
-	near   candidates   // of the nearest tier that gets traffic
-	beyond candidates   // of the tier of near, outside the effective range
-	spill  []candidates // of other tiers with traffic or half-open endpoints; usually empty
-	guests candidates   // active guests, if there are also endpoints that are none; usually empty
+	near      candidates   // of the nearest tier that gets traffic
+	beyond    candidates   // of the tier of near, outside the effective range
+	spill     []candidates // of other tiers with traffic or half-open endpoints; usually empty
+	otherZone candidates   // active endpoints of other zones, if there are also some of the own; usually empty
 
 	entries []entry // the whole range, in the caller's order
 	byID    map[string]*entry
@@ -279,7 +279,7 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 	t := &table{entries: entries, byID: byID, routed: make([]bool, len(entries)), shape: s, counts: tally(entries), apart: tallyApart(entries)}
 	t.limited = slices.ContainsFunc(entries, func(e entry) bool { return e.Limit > 0 })
 	t.inactive = slices.ContainsFunc(entries, func(e entry) bool { return phase(e.state.phase.Load()) != active })
-	t.guests = t.activeGuests()
+	t.otherZone = t.activeInOtherZones()
 	for _, share := range tierShares(entries, s.overprovisioning) {
 		c, beyond := t.candidates(share)
 		if len(c.drawn) > 0 {
@@ -298,24 +298,24 @@ func newTable(entries []entry, byID map[string]*entry, s shape) *table {
 	return t
 }
 
-// activeGuests returns the guests that get traffic, none if all endpoints are guests.
-func (t *table) activeGuests() candidates {
-	var guests []candidate
+// activeInOtherZones returns the endpoints of other zones that get traffic, none if all are of other zones.
+func (t *table) activeInOtherZones() candidates {
+	var found []candidate
 	var weights []float64
-	others := false
+	ownZone := false
 	for i := range t.entries {
 		switch e := &t.entries[i]; {
 		case e.Weight <= 0:
-		case !e.Guest:
-			others = true
+		case !e.OtherZone:
+			ownZone = true
 		case phase(e.state.phase.Load()) == active:
-			guests, weights = append(guests, e.candidate()), append(weights, e.Weight)
+			found, weights = append(found, e.candidate()), append(weights, e.Weight)
 		}
 	}
-	if !others || len(guests) == 0 {
+	if !ownZone || len(found) == 0 {
 		return candidates{}
 	}
-	return newCandidates(tierShare{tier: guests[0].entry.Tier, load: 1}, guests, weights)
+	return newCandidates(tierShare{tier: found[0].entry.Tier, load: 1}, found, weights)
 }
 
 // again returns a table of the same range after phases have changed.

@@ -126,8 +126,8 @@ func (b *core) pick(now Instant, excluded *Exclusion, d *Decision) (ticket, erro
 	if best != nil && c == &t.near && c.dominant < 0 {
 		best, lowest = b.beyond(t, best, bestSoFar{lowest, &v, d})
 	}
-	if best != nil && len(t.guests.drawn) > 0 && winner > 0 && lowest > spillAbove*winner {
-		best, lowest = b.better(&t.guests, best, bestSoFar{lowest, &v, d})
+	if best != nil && len(t.otherZone.drawn) > 0 && winner > 0 && lowest > spillAbove*winner {
+		best, lowest = b.better(&t.otherZone, best, bestSoFar{lowest, &v, d})
 	}
 	if best == nil && t.limited {
 		return b.pickAround(t, now, excluded, d)

@@ -122,8 +122,7 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 			r.leaveOut(route, e, err)
 			continue
 		}
-		t.Weight, t.Endpoint, t.Guest = float64(max(e.Weight, 1)), e, r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
-		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= r.slotsOf(e)
+		t.Weight = t.offeredWeight()
 		if more = append(more, t); of.Has(e) {
 			split.targets = append(split.targets, t)
 		} else {
@@ -134,13 +133,13 @@ func (r *Router) splitCanary(route *Route, service string, ready *readyEndpoints
 		return
 	}
 	for _, t := range append(slices.Clone(split.targets), more...) { // all relays of the plan reach them
-		if slots := r.slotsOf(t.Endpoint); slots > 0 && route.Plan != nil {
-			t.Limit = (slots-1)/max(len(route.Plan.Affine()), 1) + 1
+		if route.Plan != nil {
+			t.Limit = r.slotShare(t.Endpoint, len(route.Plan.Affine()))
 		}
 	}
 	for _, t := range split.targets {
 		// The offer's own weight and not this relay's share: a worker that was added has none.
-		split.weights[t.ID] = float64(max(t.Endpoint.Weight, 1))
+		split.weights[t.ID] = t.offeredWeight()
 		t.Weight, t.Canary = 0, true
 	}
 	split.keepZone(route, r.cfg.Datacenter)
@@ -159,16 +158,16 @@ func (c *canaryRoute) keepZone(route *Route, zone string) {
 	}
 	slices.SortStableFunc(c.targets, func(x, y *Target) int {
 		switch {
-		case x.Guest == y.Guest:
+		case x.OtherZone == y.OtherZone:
 			return 0
-		case x.Guest:
+		case x.OtherZone:
 			return 1
 		}
 		return -1
 	})
 	own, all, traffic := 0.0, 0.0, 0.0
 	for i, t := range c.targets {
-		if all += c.weights[t.ID]; t.Guest {
+		if all += c.weights[t.ID]; t.OtherZone {
 			c.own = min(c.own, i)
 		} else {
 			own += c.weights[t.ID]
@@ -364,7 +363,7 @@ func (c *canaryRoute) decision(s *Service, key string, winner *Target) Decision 
 	choice := s.Choice()
 	d := Decision{Strategy: choice.Spec.String(), Origin: choice.Origin, Range: len(s.Route().Range), Winner: winner.Node, Measure: "requests in flight for the weight; the fewest of two win", Reason: "it has the fewest requests in flight of two"}
 	if c.own > 0 && c.own < len(c.targets) {
-		if d.Reason += " of its zone"; winner.Guest {
+		if d.Reason += " of its zone"; winner.OtherZone {
 			d.Reason += ", which is another one: those of this zone have no room or get their part"
 		}
 	}

@@ -138,9 +138,8 @@ func (c *Choice) update(b *selection.Balancer[*Target], targets []*Target) error
 	for i, t := range targets {
 		endpoints[i] = strategy.Endpoint{ID: t.ID, Node: t.Node, Address: t.Address, Weight: t.Weight, Value: t, Signals: c.signals(b, t)}
 		if t.Endpoint != nil {
-			// The offer's own weight and not this relay's share: relays with a strategy by key
-			// must agree.
-			endpoints[i].Weight, endpoints[i].Version = float64(max(t.Endpoint.Weight, 1)), t.Endpoint.Version
+			// Not this relay's share of it: relays with a strategy by key must agree.
+			endpoints[i].Weight, endpoints[i].Version = t.offeredWeight(), t.Endpoint.Version
 		}
 	}
 	if err := c.strategy.Update(endpoints); err != nil {

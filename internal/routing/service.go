@@ -215,7 +215,7 @@ func (s *Service) SetRoute(route *Route, now selection.Instant) error {
 func fill(b *selection.Balancer[*Target], route *Route, now selection.Instant) error {
 	endpoints := make([]selection.Endpoint[*Target], len(route.Range))
 	for i, t := range route.Range {
-		endpoints[i] = selection.Endpoint[*Target]{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, Guest: t.Guest, Apart: t.Canary, Value: t}
+		endpoints[i] = selection.Endpoint[*Target]{ID: t.ID, Weight: t.Weight, Limit: t.Limit, Refuses: t.Refuses, OtherZone: t.OtherZone, Apart: t.Canary, Value: t}
 	}
 	return b.UpdateRange(selection.Range[*Target]{Endpoints: endpoints, MinEffective: route.MinEffective}, now)
 }
@@ -249,8 +249,8 @@ type Target struct {
 	Limit int
 	// Refuses means that a sidecar refuses requests above the endpoint's slots.
 	Refuses bool
-	// Guest is true for a worker of another zone.
-	Guest bool
+	// OtherZone is true for a worker of another zone.
+	OtherZone bool
 	// Canary is true for a worker of the service's canary; its Weight is 0.
 	Canary bool
 	// Endpoint is the worker's offer, nil for a relay.
@@ -263,6 +263,9 @@ type Target struct {
 
 	key poolKey
 }
+
+// offeredWeight returns the weight that the worker offers, of which Weight is this relay's share.
+func (t *Target) offeredWeight() float64 { return float64(max(t.Endpoint.Weight, 1)) }
 
 // triedSize is how many endpoints a Tried can hold: those of at most eight attempts.
 const triedSize = 8

@@ -68,7 +68,7 @@ func (c *Choice) sessionWeight(t *Target) float64 {
 	case t.Weight == 0 || c.strategy == nil:
 		return t.Weight
 	case c.Spec.Name == strategy.Stable && t.Endpoint != nil:
-		return float64(max(t.Endpoint.Weight, 1))
+		return t.offeredWeight()
 	}
 	return 1
 }

@@ -24,13 +24,7 @@ func (r *Router) targets(route *Route, assignments []affinity.Assignment, ready 
 			r.leaveOut(route, e, err)
 			return
 		}
-		t.Weight, t.Endpoint = a.Weight, e
-		t.Guest = r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
-		slots := r.slotsOf(e)
-		if slots > 0 {
-			t.Limit = (slots-1)/max(sharing[a.Worker], 1) + 1
-		}
-		t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= slots // the sidecar does not know the operator's
+		t.Weight, t.Limit = a.Weight, r.slotShare(e, sharing[a.Worker])
 		reachable = append(reachable, t)
 	}
 	for _, a := range assignments {
@@ -115,7 +109,13 @@ func (r *Router) endpointTarget(e *advertise.Endpoint, tcp bool) (*Target, error
 	if r.cfg.Identity != nil && !e.Secured && !slices.Contains(r.cfg.AllowClearText, e.Name) {
 		return nil, fmt.Errorf("%s (%s): %w", e.NodeID, e.Address, errUnsecured)
 	}
-	return r.target(e.NodeID, e.Epoch, r.cfg.endpointKey(e))
+	t, err := r.target(e.NodeID, e.Epoch, r.cfg.endpointKey(e))
+	if err != nil {
+		return nil, err
+	}
+	t.Endpoint, t.OtherZone = e, r.cfg.Datacenter != "" && e.Datacenter != r.cfg.Datacenter
+	t.Refuses = t.Secured && e.Slots > 0 && int(e.Slots) <= r.slotsOf(e) // the sidecar does not know the operator's
+	return t, nil
 }
 
 // maxLogged bounds how many lines are remembered so that they are not repeated.
