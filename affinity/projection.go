@@ -324,7 +324,7 @@ func (s Shape) eachShare(index int, yield func(share)) {
 // Summed over k, the terms e cancel, so the shares of a relay sum to 1. The shares that the
 // n relays of cell j give to it sum to 1 + e_(j+1) - e_j, the size of the cell divided by
 // r: every worker of the cell gets 1/r. Because |e| ≤ 1/(2r), no share is negative. The
-// numerators are those of y over the denominator n(n-1)W.
+// numerators has the values of y times the denominator n(n-1)W.
 func (s Shape) eachCell(index int, n int64, yield func(share)) {
 	relays, workers := int64(s.Relays), int64(s.Workers)
 	start := func(j int64) int64 { return (2*j*workers + relays) / (2 * relays) }

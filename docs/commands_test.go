@@ -70,7 +70,7 @@ func realTools(t *testing.T) *tools {
 	return r
 }
 
-// shellLanguages are those of blocks in which every line is a command.
+// shellLanguages are the names of blocks in which every line is a command.
 var shellLanguages = []string{"sh", "bash", "shell"}
 
 // wrongCommands are the commands of p that cannot work: verbs, flags, targets and

@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/membership/identity"
 )
 
-// statusNames are those of net/http that answers of a relay's own have.
+// statusNames has the names of net/http that answers of a relay's own have.
 var statusNames = map[string]int{
 	"StatusBadRequest": http.StatusBadRequest, "StatusMethodNotAllowed": http.StatusMethodNotAllowed, "StatusForbidden": http.StatusForbidden, "StatusNotFound": http.StatusNotFound, "StatusBadGateway": http.StatusBadGateway,
 	"StatusServiceUnavailable": http.StatusServiceUnavailable, "StatusGatewayTimeout": http.StatusGatewayTimeout,

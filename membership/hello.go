@@ -210,7 +210,7 @@ type greeting struct {
 	hello
 	// conn is the connection, over TLS if there are certificates.
 	conn net.Conn
-	// claims are those of the peer's certificate, nil without one; chain is the certificate
+	// claims of the peer's certificate, nil without one; chain is the certificate
 	// and those above it, as DER.
 	claims *identity.Claims
 	chain  [][]byte

@@ -18,7 +18,7 @@ const (
 	proofInterval = 5 * time.Second
 	// intervalPerMember is the default of PublishInterval, for each member: see there.
 	intervalPerMember = 5 * time.Microsecond
-	// firstInterval is that of a node that starts: the first members come together, and a
+	// firstInterval applies to a node that starts: the first members come together, and a
 	// consumer that chooses among them must not get only the first one.
 	firstInterval = 50 * time.Millisecond
 	// tickInterval is how often the table is checked while time alone can change it.

@@ -115,7 +115,7 @@ func (b *Balancer[V]) PickExplained(now Instant, excluded *Exclusion, d *Decisio
 // decided here: first those that were not tried, are not evicted and have room; then those that
 // are at their Limit and refuse requests themselves; then evicted ones and, for a request that was
 // tried nowhere, those that have just refused another. If c has no endpoint among all of these, the
-// error is that of c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and no
+// error comes from c, or wraps [ErrFull] if some have no room. x must not be nil. No lock, and no
 // allocation but those of c.
 func (b *Balancer[V]) PickBy(now Instant, x *Exclusion, c Chooser) (Pick[V], error) {
 	t, err := b.pickBy(now, x, c, nil)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// fields are those of a message that are read, by number, each with the fields of the message in it;
+// fields has the fields of a message that are read, by number, each with the fields of the message in it;
 // nil are all.
 type fields map[protowire.Number]fields
 

@@ -26,7 +26,7 @@ func normalise(dir string, date time.Time) error {
 	})
 }
 
-// mode is that of programs for directories, binaries and scripts. Completions have the
+// mode gives directories, binaries and scripts the permissions of programs. Completions have the
 // names of the binaries, in other directories.
 func mode(inside string, d fs.DirEntry) fs.FileMode {
 	if d.IsDir() || filepath.Ext(inside) == ".sh" || inside == installed("relay") || inside == installed("worker") {

@@ -90,7 +90,7 @@ const (
 type Rebalance struct {
 	Relay   string `json:"relay"`
 	Service string `json:"service"`
-	// Role is that of the relay; only an affine one has sessions with workers.
+	// Role of the relay; only an affine one has sessions with workers.
 	Role  string `json:"role"`
 	State string `json:"state"`
 	// Rate is in sessions per second.
@@ -213,7 +213,7 @@ type Traffic struct {
 type ServiceTraffic struct {
 	Service string `json:"service"`
 	Counts
-	// Forwarded are those of the counts that came from another relay, which counts them, too.
+	// Forwarded counts the requests among them that came from another relay, which counts them, too.
 	Forwarded Counts `json:"forwarded"`
 	// Workers is how many workers offer the service, Evicted are those that the relay has
 	// evicted.

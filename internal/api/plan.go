@@ -128,7 +128,7 @@ type PlanFigures struct {
 	IndexSource    affinity.IndexSource `json:"index_source"`
 	PeersPerWorker int                  `json:"min_peers_per_worker"`
 	PeersPerRelay  int                  `json:"min_peers_per_relay"`
-	// Relays are those of the fleet; Workers count once for each service.
+	// Relays of the fleet; Workers count once for each service.
 	Relays  int `json:"relays"`
 	Workers int `json:"workers"`
 	// RelaysPerService is how many serve a service, on average.

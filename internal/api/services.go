@@ -189,7 +189,7 @@ type Canary struct {
 	Version string  `json:"version"`
 	Share   float64 `json:"share"`
 	Workers int     `json:"workers"`
-	// Place is that of the key between 0 and 1; keys below Share belong to the canary. 0 without a
+	// Place of the key between 0 and 1; keys below Share belong to the canary. 0 without a
 	// key: then chance decides.
 	Place float64 `json:"place"`
 	// Chosen reports whether the request belongs to the canary.

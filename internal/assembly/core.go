@@ -33,7 +33,7 @@ import (
 type Config struct {
 	// Node is the member, which has not been started.
 	Node *membership.Node
-	// Rules are those of the catalogue; New decides on Proven.
+	// Rules of the catalogue; New decides on Proven.
 	Rules advertise.Rules
 	// Routing has what differs between programs. New fills in what follows from the node and
 	// from the other parts.

@@ -38,12 +38,12 @@ func DebugCommand(program string) *cobra.Command {
 }
 
 func bundleCommand(program string) *cobra.Command {
-	c := &cobra.Command{Use: "bundle", Short: "write what the running " + program + " knows of itself into one file", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "bundle", Short: "write diagnostics of the running " + program + " into one file", Args: cobra.NoArgs,
 		Long: "The bundle has the version, the settings in effect without their secrets, readiness,\n" +
 			"members, services, plans, a check of the fleet (of a relay), metrics, where every\n" +
 			"goroutine is, and some seconds of the log at level debug. It has no keys, tokens or\n" +
 			"certificates, and nothing of requests; names of members and services and addresses\n" +
-			"are in it. MANIFEST.json lists the files, and what could not be had and why.",
+			"are in it. MANIFEST.json lists the files, and those that are missing, and why.",
 		Example: fmt.Sprintf("  %[1]s debug bundle -o %[1]s.tar.gz\n  %[1]s debug bundle -o %[1]s.tar.gz --log-for 30s", program)}
 	call := callOf(program, c.Flags(), "")
 	call.output = ""

@@ -94,7 +94,7 @@ type Settings struct {
 	Relays, Workers int
 	// Rate is the requests per second that the clients send.
 	Rate float64
-	// KillEvery is the interval at which a worker is killed and replaced; 0 is never.
+	// KillEvery is the interval at which a worker is killed and replaced; 0 disables this.
 	KillEvery time.Duration
 	// Seed determines service times, arrivals and the killed workers.
 	Seed int
@@ -104,7 +104,7 @@ type Settings struct {
 	Output string
 }
 
-// DefaultSettings are those of `relay demo` outside a terminal.
+// DefaultSettings returns the settings of `relay demo` outside a terminal.
 func DefaultSettings() Settings {
 	return Settings{Relays: 6, Workers: 24, Rate: 300, Seed: 1, Output: outputTable}
 }

@@ -18,7 +18,7 @@ import (
 const (
 	// service is the service that all workers offer.
 	service = "demo"
-	// medianServiceTime is that of most workers. slowFactor multiplies the medians of a few,
+	// medianServiceTime of most workers. slowFactor multiplies the medians of a few,
 	// so that the load balancing has an effect.
 	medianServiceTime = 5 * time.Millisecond
 	slowFactor        = 3

@@ -97,7 +97,7 @@ func testsThat(out string, condition func(passed bool, took time.Duration) bool)
 
 var profiled = regexp.MustCompile(`(?m)/([^/]+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ [1-9]\d*$`)
 
-// blocks are those of a profile that ran, by the name of the file without its directory.
+// blocks has the blocks of a profile that ran, by the name of the file without its directory.
 func blocks(profile string) map[string][]block {
 	ran := map[string][]block{}
 	for _, m := range profiled.FindAllStringSubmatch(profile, -1) {
@@ -205,7 +205,7 @@ func (b *bench) build(ctx context.Context, binary string, texts map[string]strin
 
 var errHung = errors.New("the tests did not end")
 
-// tests are those of a binary that run with a fault.
+// tests of a binary that run with a fault.
 type tests struct {
 	binary string
 	fault  int

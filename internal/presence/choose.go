@@ -37,7 +37,7 @@ type choices struct {
 	// stale are the workers of which a listing, the record or the certificate may have changed since
 	// they were chosen.
 	stale map[string]struct{}
-	// waiting are those of which a listed life, or a newer record of it, is not proven.
+	// waiting has the workers of which a listed life, or a newer record of it, is not proven.
 	waiting map[string]struct{}
 	missing int // waiting, and not chosen
 	buffer  []choice

@@ -54,7 +54,7 @@ type Fleet struct {
 	own    log
 	proofs map[string]proof // of the own list, by id
 	lists  map[string]*foreign
-	// certificates are those of listed workers; records are the sequences that the catalogue has.
+	// certificates of listed workers; records has the sequences that the catalogue has.
 	certificates map[keyID]*identity.Certified
 	standing     map[keyID]bool // whether each was valid at the last recheck
 	records      map[instance]uint64
@@ -153,7 +153,7 @@ func (f *Fleet) Snapshot() *membership.Snapshot {
 // Watch delivers the current snapshot, then always the newest.
 func (f *Fleet) Watch(ctx context.Context) <-chan *membership.Snapshot { return f.snapshots.Watch(ctx) }
 
-// Status is that of the node, with the version of a snapshot of this fleet.
+// Status returns the status of the node, with the version of a snapshot of this fleet.
 func (f *Fleet) Status() membership.Status {
 	s := f.Node.Status()
 	f.mu.Lock()

@@ -33,7 +33,7 @@ const (
 	// sessionsPerSource bounds the sessions of one source: an IPv4 address or a /64 network of
 	// IPv6. A host runs hundreds of workers at most, but many hosts may share an address.
 	sessionsPerSource = 4096
-	// sessionsPerID are that of a worker, and a new one that replaces it.
+	// sessionsPerID: one of a worker, and a new one that replaces it.
 	sessionsPerID = 2
 	// framesPerMinute and framesBurst bound the frames of one session: each record and each state
 	// goes to all relays. A worker publishes once a second at most, and sends a beat every few.

@@ -85,7 +85,7 @@ func Dial(t testing.TB, addr string) net.Conn {
 }
 
 // Refusing returns an address of loopback that refuses connections until the end of the test:
-// it is that of the client of a connection, so no process can listen there by chance.
+// a connection uses it as the address of its client, so no process can listen there by chance.
 func Refusing(t testing.TB) string {
 	t.Helper()
 	client, server := Connected(t)

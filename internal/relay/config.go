@@ -102,7 +102,7 @@ type Config struct {
 	// ProbeDelay is how long a stopping relay stays up after it became unready, so that load
 	// balancers notice. Default 1 s.
 	ProbeDelay time.Duration
-	// EmptyAfter is that of assembly.Config, TrafficMemory that of routing.Config.
+	// EmptyAfter: see assembly.Config. TrafficMemory: see routing.Config.
 	EmptyAfter, TrafficMemory time.Duration
 
 	// PendingPeers limits the connections to the peer listener that have not proven yet whose

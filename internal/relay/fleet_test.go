@@ -47,9 +47,9 @@ type fleet struct {
 	// secure equips every member; nil for none.
 	secure       func(*membership.Config)
 	pendingPeers handshake.PendingConfig // of every relay
-	// emptyAfter is that of every relay. By default relays do not wait for the first service.
+	// emptyAfter of every relay. By default relays do not wait for the first service.
 	emptyAfter time.Duration
-	// trafficMemory is that of every relay, by default its own.
+	// trafficMemory of every relay. Default: the relay's own.
 	trafficMemory time.Duration
 }
 

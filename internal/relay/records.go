@@ -34,7 +34,7 @@ func (s *Settings) declareRecords(set *settings.Set) {
 	settings.Float(set, &policy.Sample, settings.Spec{Name: "request-log-sample", Group: records, Reloadable: true,
 		Usage: "share of the requests that is recorded, decided by their IDs, so that relays with the same share all record a request or none; errors, the relay's own answers and requests with more than one attempt always are"}, settings.Between(0.0, 1.0))
 	settings.Duration(set, &policy.Slow, settings.Spec{Name: "request-log-slow", Group: records, Reloadable: true,
-		Usage: "time from which on a request is always recorded, from its begin to its end; 0 is never"}, settings.AtLeast(time.Duration(0)))
+		Usage: "time from which on a request is always recorded, from its begin to its end; 0 disables this"}, settings.AtLeast(time.Duration(0)))
 	settings.Int(set, &policy.Slowest, settings.Spec{Name: "request-log-slowest", Group: records, Reloadable: true,
 		Usage: "requests of each ten seconds that are recorded because they are the slowest of those that are not recorded otherwise, by the time until an answer began; their lines come when the ten seconds are over; 0 is none"}, settings.Between(0, maxSlowest))
 	settings.Int(set, &s.Explanations, settings.Spec{Name: "request-log-explain", Group: records,

@@ -335,7 +335,7 @@ func (c *canaryRoute) load(s *Service, t *Target) float64 {
 type CanaryDecision struct {
 	Canary
 	Workers int
-	// Place is that of the key between 0 and 1; keys below Share belong to the canary. 0 without a
+	// Place of the key between 0 and 1; keys below Share belong to the canary. 0 without a
 	// key: then chance decides.
 	Place float64
 	// Chosen reports whether the request belongs to the canary.

@@ -261,7 +261,7 @@ func TestAServiceThatTheRelayNoLongerServesLeavesTheStatement(t *testing.T) {
 }
 
 // Whatever happens, the statement is one that the catalogue takes, it rests for a memory, and
-// rates are those of steps.
+// its rates are steps.
 func TestAStatementIsBoundedSortedAndRests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, now, last := &demand{memory: testMemory}, time.Unix(0, 0), time.Time{}

@@ -50,7 +50,7 @@ func newLimitedFleet(t *testing.T, relays int, limit ratelimit.Rate) *limitedFle
 	return f
 }
 
-// share is that of a relay, by what the fleet states.
+// share returns the share of a relay, by what the fleet states.
 func (f *limitedFleet) share(relay int) float64 {
 	traffic := map[string]int{}
 	for i, id := range f.plan.Affine() {

@@ -48,7 +48,7 @@ type Document struct {
 type Traffic struct {
 	Window   time.Duration
 	Services []api.TopRow
-	// Workers are those of the service that the page shows in detail, or relays if it is
+	// Workers of the service that the page shows in detail, or relays if it is
 	// forwarded.
 	Workers []api.TopRow
 	// Callers are those with the most requests, the most first. AllCallers counts the others,

@@ -32,7 +32,7 @@ func palettes(t *testing.T) (light, dark map[string]string, rest string) {
 	return light, dark, block.ReplaceAllString(string(css), "")
 }
 
-// contrast is that of WCAG 2.2: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio
+// contrast returns the ratio of WCAG 2.2: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio
 func contrast(a, b string) float64 {
 	la, lb := luminance(a), luminance(b)
 	return (max(la, lb) + 0.05) / (min(la, lb) + 0.05)

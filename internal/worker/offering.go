@@ -39,7 +39,7 @@ type offeringConfig struct {
 	// SidecarAddress is the address at which the agent itself accepts requests for the
 	// services. Empty: relays connect to the services.
 	SidecarAddress string
-	// ServiceRoots are those of health.Check.
+	// ServiceRoots: see health.Check.
 	ServiceRoots *x509.CertPool
 	Logger       *slog.Logger
 	Checks       *health.Metrics

@@ -19,7 +19,7 @@ import (
 // spiffeScheme begins every SPIFFE ID and every template.
 const spiffeScheme = "spiffe://"
 
-// maxTrustDomain is that of the SPIFFE specification.
+// maxTrustDomain is the limit of the SPIFFE specification.
 const maxTrustDomain = 255
 
 // placeholders are the claims that a template must name, each once.

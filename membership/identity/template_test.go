@@ -20,7 +20,7 @@ import (
 	"github.com/ringway/ringway/internal/keyfile"
 )
 
-// shopTemplate is that of the tests: fixed text before, between and behind placeholders.
+// shopTemplate is the template of the tests: fixed text before, between and behind placeholders.
 const shopTemplate = "spiffe://shop.test/ns/{environment}/{cluster}/ringway/{role}/{node}"
 
 // foreign issues a certificate as another issuer would, with the change for what that issuer does

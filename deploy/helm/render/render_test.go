@@ -265,7 +265,7 @@ func (c judged) before(t *testing.T) objects {
 	return all
 }
 
-// charts are that of the relays, with and without what it leaves out by default, and one that adds
+// charts of the relays, with and without what the chart leaves out by default, and one that adds
 // workers to its pods by the library chart.
 func charts(t *testing.T) []judged {
 	t.Helper()

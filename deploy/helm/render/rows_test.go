@@ -61,7 +61,7 @@ func optional(monitors string) map[string]any {
 	return map[string]any{"monitoring": map[string]any{monitors: true}, "example": map[string]any{"autoscaling": map[string]any{"enabled": true}}}
 }
 
-// optionalRows are those of values that change objects that are left out by default.
+// optionalRows returns the rows of values that change objects that are left out by default.
 func optionalRows(monitor, endpoints string) []row {
 	const scaler = "HorizontalPodAutoscaler/echo spec."
 	relays, workers := monitor+"/relay ", monitor+"/worker "

@@ -14,6 +14,9 @@ import (
 // never are words of rule 3 of CONTRIBUTING's language that have no other sense in a comment.
 var never = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Ee]verybody|[Ww]hoever|for ever|[Aa] while|[Aa]t once|looks? at|tells|says)\b`)
 
+// unnamed is a comment that defers to another name without a word for what it is.
+var unnamed = regexp.MustCompile(`^//\s+\w+ (is|are) (that|those) of\b`)
+
 // A name that a comment declares may be such a word.
 var declares = regexp.MustCompile(`^// (says) `)
 
@@ -40,6 +43,9 @@ func TestCommentsUseWordsThatTheFieldUses(t *testing.T) {
 		for _, group := range parsed.Comments {
 			for _, c := range group.List {
 				read++
+				if sentence := unnamed.FindString(c.Text); sentence != "" {
+					t.Errorf("%s: %q: name what it is", set.Position(c.Pos()), sentence)
+				}
 				if word := never.FindString(c.Text); word != "" && !declares.MatchString(c.Text) && file != filepath.Join("internal", "docgen", "house", "language_test.go") {
 					t.Errorf("%s: %q: see the rules of CONTRIBUTING.md for the language", set.Position(c.Pos()), word)
 				}

@@ -100,7 +100,7 @@ func (f *fleet) serving() {
 	f.Await(f.t.Context(), func() error { return f.Whole(echo) })
 }
 
-// ids are those of all members, sorted.
+// ids returns the names of all members, sorted.
 func (f *fleet) ids() []string { return procs.IDs(slices.Concat(f.Relays, f.Workers)) }
 
 // member is what a relay reports about one.

@@ -323,7 +323,7 @@ func (f *fleet) gossipOf(workers bool) (addrs []string) {
 	return addrs
 }
 
-// instances are those of the real members, which every holder of the key can read in
+// instances has the epochs of the real members, which every holder of the key can read in
 // the gossip.
 func (f *fleet) instances(prefix string) (all []instance) {
 	for _, m := range f.listed(f.Relays[0]) {

@@ -188,7 +188,7 @@ func (c *Count) Add(o Count) {
 
 // Client sends pairs of requests, each on its own connection.
 type Client struct {
-	// Addr is that of the proxy, Name that of the service for a relay.
+	// Addr of the proxy, Name of the service for a relay.
 	Addr, Name string
 	// Hurried clients send the next pair when they have their answers. The others wait until
 	// the service has written all of them.

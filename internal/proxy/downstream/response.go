@@ -51,7 +51,7 @@ type response struct {
 	framing framing
 	length  int64  // declared
 	copied  []byte // the fields of CopyField, as they are sent
-	sized   bool   // length is that of CopyField
+	sized   bool   // CopyField has set length
 	dated   bool   // one of copied is Date
 	written int64  // of the body
 	duplex  bool

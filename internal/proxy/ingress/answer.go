@@ -119,7 +119,7 @@ func (t *request) answerNoEndpoint(err error) {
 	case len(t.failures) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", wire.CodeUpstreamFailed
 	case t.hop && !errors.Is(err, relaypool.ErrNoPeers):
-		f.Text, f.detail = "this relay is connected to none of those that serve this service", err.Error()
+		f.Text, f.detail = "this relay is not connected to any relay that serves this service", err.Error()
 	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
 		f.Text, f.detail = "no endpoint can be picked", strings.TrimPrefix(err.Error(), "selection: ")
 	}

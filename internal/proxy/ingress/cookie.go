@@ -43,7 +43,7 @@ type CookieConfig struct {
 	// Names are the cookie names by service, empty for none. They have precedence over what a
 	// service advertises.
 	Names map[string]string
-	// Keys are those of the cluster. Required.
+	// Keys of the cluster. Required.
 	Keys CookieKeys
 	// Registerer takes the metrics. Required.
 	Registerer prometheus.Registerer

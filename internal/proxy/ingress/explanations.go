@@ -23,7 +23,7 @@ type Explained struct {
 	// attempt Endpoint, Chosen, Status and Failure. If no endpoint could be chosen, the last attempt
 	// is empty.
 	requestlog.Record
-	// Decisions are those of the attempts, with at most maxExplained candidates each. One is nil for
+	// Decisions of the attempts, with at most maxExplained candidates each. One is nil for
 	// a relay, which takes its turn in the pool.
 	Decisions []*routing.Decision
 }

@@ -146,7 +146,7 @@ func (l RateLimit) of() string {
 	return RateOfCaller
 }
 
-// key is that of the state of the limit.
+// key returns the key of the limit's state.
 func (l RateLimit) key() string { return l.of() + " " + sameCaller(l.Caller) + " " + l.Service }
 
 func (r Route) rateKey() string {

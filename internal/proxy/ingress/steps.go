@@ -36,7 +36,7 @@ func (t *request) acceptable() bool {
 
 // repeated returns the name of a field for relays of which a request has several, empty if there is
 // none. wire.TimeLeft refuses several of wire.TimeoutHeader. Of several of wire.CallerHeader the last
-// one is that of the trusted proxy.
+// one comes from the trusted proxy.
 func repeated(h http.Header) string {
 	switch {
 	case len(h[wire.ServiceHeader]) > 1:

@@ -130,7 +130,7 @@ func sessionEndOf(r *upstream.Result, fault *upstream.Fault) sessionEnd {
 // sessionMetrics are the counters of the TCP sessions of one service.
 type sessionMetrics struct {
 	open atomic.Int64
-	// forwarded are those of the open ones that another relay forwarded.
+	// forwarded counts the open ones that another relay forwarded.
 	forwarded atomic.Int64
 	moved     upstream.Moved
 	duration  prometheus.Observer

@@ -24,7 +24,7 @@ type TracedRequest struct {
 // Trace is the span of one request with those of its attempts, one after the other. One goroutine
 // uses it.
 type Trace interface {
-	// ID is that of the trace.
+	// ID of the trace.
 	ID() string
 	// Recording reports whether anything is kept of the request.
 	Recording() bool

@@ -22,7 +22,7 @@ const h2IdlePeriod = time.Second
 type h2Conns struct {
 	p   *Pool
 	cfg http2.Config
-	// scheme is that of the requests. Sidecars and relays get it as in clear text: their TLS is
+	// scheme of the requests. Sidecars and relays get it as in clear text: their TLS is
 	// that of the fleet.
 	scheme string
 

@@ -120,7 +120,7 @@ const shortCookie = 20
 
 // neverIndexed reports whether a field of the request is sent so that no side indexes it (RFC
 // 7541 §7.1.3). A client over HTTP/2 has decided that itself. Over HTTP/1.1 none can, so the
-// rule is that of nghttp2.
+// rule is the same as in nghttp2.
 func (s *h2Stream) neverIndexed(name, value string) bool {
 	if s.r.ProtoMajor == 1 {
 		return name == "Authorization" || name == "Cookie" && len(value) < shortCookie

@@ -12,7 +12,7 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// methods are those of an http check. A check must change nothing, but some services answer their
+// methods that an http check may use. A check must change nothing, but some services answer their
 // health to POST only.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost}
 

@@ -60,7 +60,7 @@ const (
 	// displacedFor is how long memberlist is asked to end a displaced instance.
 	displacedFor = 30 * time.Second
 
-	// sessionsPerCertificate are those of the two instances.
+	// sessionsPerCertificate is one for each of the two instances.
 	sessionsPerCertificate = 2
 	// leavesPerNode are the notices of the last two boots.
 	leavesPerNode = 2
@@ -97,7 +97,7 @@ func newExchanges(ctx context.Context, members int, own func() int) *exchanges {
 // announced is how many states one exchange may announce.
 func (x *exchanges) announced() int { return announcedFactor * x.states }
 
-// place is that of one open stream.
+// place belongs to one open stream.
 type place struct {
 	all    *exchanges
 	node   *exchanging

@@ -21,7 +21,7 @@ type inspected struct {
 	by    announcer
 	// labelled is true if the stream begins with a label: the other end opened it.
 	labelled bool
-	// place is that of a stream which the other end opened. This node itself opens few.
+	// place belongs to a stream which the other end opened. This node itself opens few.
 	place *place
 
 	in      *bufio.Reader

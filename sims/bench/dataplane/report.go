@@ -31,7 +31,7 @@ type comparison struct {
 	Proxies []figures `json:"proxies"`
 }
 
-// figures are those of one proxy over the rounds.
+// figures has the results of one proxy over the rounds.
 type figures struct {
 	Name string `json:"name"`
 	// CPU is in microseconds of all its processes for each unit. Ratio is that of each round to the

@@ -39,7 +39,7 @@ type Fleet struct {
 	Relays, Gates, Workers int
 	// Services lists the services by name.
 	Services []api.ListedService
-	// Settings are those of the relay.
+	// Settings of the relay.
 	Settings map[string]string
 
 	// Rate is the mean number of requests in a second since the relay started, of the fleet

@@ -36,7 +36,7 @@ var (
 	perRelay   = []int{5, 10, 20, 30}
 )
 
-// settings are those of an option in addition to the number of relays.
+// settings returns the settings of an option in addition to the number of relays.
 type settings struct{ k, m, p int }
 
 // option is one fleet.

@@ -38,7 +38,7 @@ type Certificate struct {
 	For time.Duration
 	// Uses are the extended key usages. Default: server and client.
 	Uses []x509.ExtKeyUsage
-	// Key is that of the certificate. Default: a new one of ECDSA P-256.
+	// Key of the certificate. Default: a new one of ECDSA P-256.
 	Key crypto.Signer
 }
 
