@@ -38,6 +38,10 @@ type Reload struct {
 	// Applied are in effect now, NeedsRestart at the next start.
 	Applied      []settings.Change `json:"applied"`
 	NeedsRestart []settings.Change `json:"needs_restart"`
+	// NotInUse are changes of the plan that have no effect, because the relay plans with the
+	// settings of the fleet; Reason has their version and the remedy.
+	NotInUse []settings.Change `json:"not_in_use,omitempty"`
+	Reason   string            `json:"reason,omitempty"`
 }
 
 // Block refuses the requests of a caller to a service; one of the two may be *.

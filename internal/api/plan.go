@@ -108,6 +108,8 @@ type PlanChange struct {
 	Services int    `json:"services"`
 	// Change is the change as it was asked for.
 	Change string `json:"change"`
+	// Ignored is a part of the change that has no effect on some services, with the reason.
+	Ignored string `json:"ignored,omitempty"`
 
 	Now  PlanFigures `json:"now"`
 	Then PlanFigures `json:"then"`

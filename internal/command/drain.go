@@ -53,8 +53,9 @@ func relayDrainText(p *page, a api.Drain) {
 func RelayReloadCommand() *cobra.Command {
 	c := &cobra.Command{Use: "reload", Short: "read the settings again and apply what can change at run time", Args: cobra.NoArgs,
 		Long: "What SIGHUP does, with an answer: which settings were applied, and which have changed\n" +
-			"but need a restart. The process reads the file and the environment that it was\n" +
-			"started with. If anything is invalid, nothing changes.",
+			"but need a restart or, of the plan, are not in use because the fleet plans with others.\n" +
+			"The process reads the file and the environment that it was started with. If anything\n" +
+			"is invalid, also together with settings that need a restart, nothing changes.",
 		Example: "  relay config validate relay.yaml && relay reload"}
 	call := relayCall(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -67,7 +68,11 @@ func RelayReloadCommand() *cobra.Command {
 func reloadText(p *page, a api.Reload) {
 	changes(p, "applied", a.Applied)
 	changes(p, "needs a restart", a.NeedsRestart)
-	if len(a.Applied)+len(a.NeedsRestart) == 0 {
+	changes(p, "not in use", a.NotInUse)
+	if a.Reason != "" {
+		p.line("%s", a.Reason)
+	}
+	if len(a.Applied)+len(a.NeedsRestart)+len(a.NotInUse) == 0 {
 		p.line("no setting has changed")
 	}
 }

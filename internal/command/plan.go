@@ -62,6 +62,7 @@ func planChangeTable(p *page, a *api.PlanChange) {
 		p.line("services\tall %d", a.Services)
 	}
 	p.line("what if\t%s", cmp.Or(a.Change, "nothing changes"))
+	p.some("ignored", a.Ignored)
 	if a.MostOpenedBy == "" {
 		p.line("opened\t%d", a.Opened)
 	} else {

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/command"
+	"github.com/ringway/ringway/internal/command/workercmd"
 	"github.com/ringway/ringway/internal/fleet"
 	"github.com/ringway/ringway/internal/worker"
 )
@@ -128,6 +130,36 @@ func TestWhatIsNoWorkerIsAnErrorThatNamesTheReason(t *testing.T) {
 			if _, _, err := execute(t, c, args...); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, command.ErrNothingMatched) {
 				t.Errorf("%s: %v, want %q", c.Name(), err, want)
 			}
+		}
+	}
+}
+
+// Operators reload or start a worker only after this check. No interface has most of these addresses,
+// so a check that binds one fails.
+func TestAWorkerWithACertificateIsValidatedAtTheAddressesOfItsSettings(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	printed(t, workercmd.Command(), "tls", "ca", "create", "--out", file("ca"))
+	printed(t, workercmd.Command(), "tls", "cert", "create", "--ca", file("ca"), "--role", "worker", "--node", "w1", "--cluster", "shop", "--environment", "prod", "--out", file("w1"))
+	write(t, file("gossip.key"), base64.StdEncoding.EncodeToString(make([]byte, 32))+"\n")
+	for flags, want := range map[string]string{
+		"--gossip-addr=10.0.0.5:7401":                                                                  "",
+		"--gossip-addr=10.0.0.5:7401 --sidecar-addr=10.0.0.5:7421":                                     "",
+		"--gossip-addr=[fd00::5]:7401":                                                                 "",
+		"--gossip-addr=[::1]:7401":                                                                     "",
+		"--gossip-addr=0.0.0.0:7401 --advertise-addr=10.0.0.5":                                         "",
+		"--gossip-addr=:7401 --advertise-addr=10.0.0.5:7501":                                           "",
+		"--gossip-addr=10.0.0.5:7401 --sidecar-addr=:7421":                                             "",
+		"--gossip-addr=localhost:7401":                                                                 "",
+		"--gossip-addr=10.0.0.5:7401 --sidecar-addr=127.0.0.1:7421":                                    `service "hello": address "127.0.0.1:7421": only this host can connect to it`,
+		"--gossip-addr=10.0.0.5:7401 --sidecar-addr=10.0.0.6:7421":                                     `service "hello": address "10.0.0.6:7421": it is not on the worker's host 10.0.0.5`,
+		"--gossip-addr=10.0.0.5:7401 --sidecar-addr=worker-1.shop.test:7421":                           `address "worker-1.shop.test:7421": members prove their identity, so it must be an IP address`,
+		"--gossip-addr=10.0.0.5:7401 --endpoint-allowed-cidr=10.0.0.6/32 --sidecar-addr=10.0.0.6:7421": "",
+	} {
+		args := append([]string{"config", "validate", "--cluster=shop", "--environment=prod", "--id=w1", "--service=hello=127.0.0.1:9001",
+			"--tls-cert=" + file("w1.crt"), "--tls-key=" + file("w1.key"), "--tls-ca=" + file("ca/ca.crt"), "--gossip-key-file=" + file("gossip.key")}, strings.Fields(flags)...)
+		if err := quietly(t, workercmd.Command(), args); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", flags, err, want)
 		}
 	}
 }

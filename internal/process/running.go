@@ -23,6 +23,8 @@ const LogLevelSetting = "log-level"
 //	Read ──► what would change ──► the daemon applies it ──► Accept
 //	  └─ invalid: nothing changes         └─ it refuses: nothing changes
 //
+// Before Accept the daemon can Withhold changes that it cannot put into effect.
+//
 // The methods may be called from any goroutine. The variables that the settings fill may be
 // used by one reload at a time, from Read to Accept.
 type Running struct {
@@ -63,16 +65,28 @@ func (r *Running) Read() (needRestart []settings.Change, err error) {
 		applicable = append(applicable, LogLevelSetting)
 	}
 	r.pending = r.cfg.Set.Values()
-	needRestart = []settings.Change{}
+	return r.withhold(func(c settings.Change) bool { return !slices.Contains(applicable, c.Name) }), nil
+}
+
+// Withhold returns the matching changes of the last Read. They are not in effect: Accept leaves them
+// out, and the next Read finds them again.
+func (r *Running) Withhold(match func(settings.Change) bool) []settings.Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withhold(match)
+}
+
+func (r *Running) withhold(match func(settings.Change) bool) []settings.Change {
+	withheld := []settings.Change{}
 	for _, c := range settings.Diff(r.current, r.pending) {
-		if slices.Contains(applicable, c.Name) {
+		if !match(c) {
 			continue
 		}
-		needRestart = append(needRestart, c)
+		withheld = append(withheld, c)
 		i := slices.IndexFunc(r.pending, func(v settings.Value) bool { return v.Name == c.Name })
 		r.pending[i] = r.current[i] // both are from the same Set, so the indexes match
 	}
-	return needRestart, nil
+	return withheld
 }
 
 // Accept marks the applicable changes of the last Read as in effect and returns them. It

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/relay/check"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -28,6 +30,9 @@ func newReloads(reg prometheus.Registerer) (reloads *prometheus.CounterVec, refu
 	metric.StartAtZero(reloads, reloadApplied, reloadUnchanged, reloadRefused)
 	return reloads, f.Gauge("ringway_relay_reload_refused", "1 if the last reload was refused: the settings on disk are not in use.")
 }
+
+// planFromFleet is the setting that decides whether settings of the fleet replace those of the plan.
+const planFromFleet = "plan-from-fleet"
 
 var errNoSettings = errors.New("this relay was not started from settings: there is nothing to read again")
 
@@ -52,19 +57,31 @@ func (r *Relay) reload() (api.Reload, error) {
 		return api.Reload{}, errNoSettings
 	}
 	needRestart, err := running.Read()
+	var read Reloaded
+	if err == nil {
+		read = r.cfg.Reloaded()
+		err = r.fits(read.Requests)
+	}
+	var agreed *routing.AgreedPlans
+	if err == nil {
+		agreed, err = r.Routes.SetPlans(read.Plans, read.PlansFromFleet)
+	}
 	if err != nil {
 		r.reloads.WithLabelValues(reloadRefused).Inc()
 		r.reloadRefused.Set(1)
 		r.cfg.Logger.Error("reload refused, nothing has changed", "err", err)
 		return api.Reload{}, err
 	}
-	read := r.cfg.Reloaded()
-	if err := r.Routes.SetPlans(read.Plans, read.PlansFromFleet); err != nil { // the settings were checked when they were loaded
-		r.reloads.WithLabelValues(reloadRefused).Inc()
-		r.reloadRefused.Set(1)
-		return api.Reload{}, err
+	answer := api.Reload{Relay: r.cfg.Membership.ID, NeedsRestart: needRestart}
+	if agreed.Lags() {
+		answer.NotInUse = running.Withhold(func(c settings.Change) bool { return ofPlan(c) && c.Name != planFromFleet })
+	}
+	if len(answer.NotInUse) > 0 {
+		answer.Reason = fmt.Sprintf("version %d by %s is in use: give these settings a --plan-version above %d", agreed.Version, agreed.Author, agreed.Version)
+		r.cfg.Logger.Warn("settings of the plan are not in use", "settings", texts(answer.NotInUse), "reason", answer.Reason)
 	}
 	applied := running.Accept()
+	answer.Applied = applied
 	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != process.LogLevelSetting && !ofPlan(c) }) {
 		r.tune(read.Requests) // it resets the retry budget, so it is not called without a change
 	}
@@ -75,12 +92,22 @@ func (r *Relay) reload() (api.Reload, error) {
 	r.reloads.WithLabelValues(result).Inc()
 	r.reloadRefused.Set(0)
 	r.cfg.Logger.Info("reloaded", "applied", texts(applied), "needs_restart", texts(needRestart))
-	return api.Reload{Relay: r.cfg.Membership.ID, Applied: applied, NeedsRestart: needRestart}, nil
+	return answer, nil
+}
+
+// fits checks new settings of requests with those that only a restart changes: what was loaded is
+// valid as a whole, and a part of it need not be.
+func (r *Relay) fits(requests Requests) error {
+	var errs []error
+	for _, p := range slices.Concat(checkSessions(r.cfg.TCP, requests), checkCookies(r.cfg.Choosing.SessionCookies, requests.Policies)) {
+		errs = append(errs, fmt.Errorf("--%s %q of the running process: %s; restart to change it together with %s", p.Setting, p.Value, p.Reason, strings.Join(p.Related, ", ")))
+	}
+	return errors.Join(errs...)
 }
 
 // ofPlan reports whether a change is one of the plan.
 func ofPlan(c settings.Change) bool {
-	return c.Name == "plan-version" || c.Name == "plan-from-fleet" || slices.Contains(check.PlanSettings, c.Name)
+	return c.Name == "plan-version" || c.Name == planFromFleet || slices.Contains(check.PlanSettings, c.Name)
 }
 
 // tune makes requests the settings of new requests.

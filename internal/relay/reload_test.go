@@ -3,8 +3,10 @@ package relay
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/settings"
 )
 
@@ -36,10 +39,11 @@ type reloadable struct {
 
 const leastSettings = "cluster: test\nenvironment: ci\nid: r1\ngossip-addr: 127.0.0.1:0\ningress-addr: 127.0.0.1:0\npeer-addr: 127.0.0.1:0\nadmin-addr: 127.0.0.1:0\n"
 
-func newReloadable(t *testing.T) *reloadable {
+// newReloadable adds text to the least settings.
+func newReloadable(t *testing.T, text ...string) *reloadable {
 	t.Helper()
 	r := &reloadable{t: t, file: filepath.Join(t.TempDir(), "relay.yaml"), log: &logtest.Log{}, level: new(slog.LevelVar)}
-	r.write("")
+	r.write(strings.Join(text, ""))
 	s := DefaultSettings()
 	set := settings.New("relay", "RINGWAY")
 	s.Declare(set)
@@ -56,7 +60,7 @@ func newReloadable(t *testing.T) *reloadable {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
+		if err := r.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // which Run has done
 			t.Error(err)
 		}
 	})
@@ -175,6 +179,49 @@ func TestAReloadOfTheSettingsOfThePlanChangesNoHandler(t *testing.T) {
 	}
 }
 
+func TestAReloadReportsWhichSettingsOfThePlanTheFleetReplaces(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	other := f.relay(func(s *Settings) { s.ID, s.Plans.Version = "r2", 8 })
+	join := "join: [" + other.GossipAddr() + "]\n"
+	r := newReloadable(t, join)
+	f.run(r.Relay)
+	procs.Await(t, "r1 plans with the version of r2", func() bool { return r.Routes.Agreed().Version == 8 })
+	const m = "min-peers-per-worker"
+	for _, step := range []struct {
+		text              string
+		applied, notInUse []string
+		reason            string
+		inEffect          string // of m
+	}{
+		{m + ": 5\n", nil, []string{m}, "version 8 by r2 is in use", "3"},
+		{m + ": 5\nmax-attempts: 2\n", []string{"max-attempts"}, []string{m}, "give these settings a --plan-version above 8", "3"},
+		{m + ": 5\nplan-version: 8\n", []string{"max-attempts"}, []string{"plan-version", m}, "version 8 by r2 is in use", "3"},
+		{m + ": 5\nplan-from-fleet: false\n", []string{m, "plan-from-fleet"}, nil, "", "5"},
+		{m + ": 6\n", []string{"plan-from-fleet"}, []string{m}, "version 8 by r2 is in use", "5"},
+		{m + ": 6\nplan-version: 9\n", []string{"plan-version", m}, nil, "", "6"},
+		{m + ": 6\nplan-version: 7\n", nil, []string{"plan-version"}, "version 9 by r1 is in use", "6"},
+	} {
+		r.write(join + step.text)
+		answer, err := r.reload()
+		if err != nil || !slices.Equal(process.Names(answer.Applied), step.applied) || !slices.Equal(process.Names(answer.NotInUse), step.notInUse) {
+			t.Errorf("%q: %+v, %v", step.text, answer, err)
+		}
+		if (step.reason == "") != (answer.Reason == "") || !strings.Contains(answer.Reason, step.reason) || !strings.Contains(r.log.String(), step.reason) {
+			t.Errorf("%q: the reason is %q, logged is\n%s", step.text, answer.Reason, r.log)
+		}
+		for _, v := range r.cfg.Running.Values() {
+			if v.Name == m && v.Value != step.inEffect {
+				t.Errorf("%q: shown as in effect is %s", step.text, v.Value)
+			}
+		}
+		procs.Await(t, "r1 plans as the answer reports", func() bool {
+			agreed := r.Routes.Agreed()
+			return agreed.FromFleet != strings.Contains(step.text, "plan-from-fleet") && agreed.Lags() == (step.notInUse != nil)
+		})
+	}
+}
+
 func TestSettingsOfTheFleetAreUsedOnlyWhereTheyAreProvenOrLocal(t *testing.T) {
 	for _, test := range []struct {
 		addr, cert string
@@ -244,6 +291,45 @@ func TestABadFileChangesNothing(t *testing.T) {
 	}
 	if strings.Count(r.log.String(), "reload refused, nothing has changed") != 1 {
 		t.Errorf("logged\n%s", r.log)
+	}
+}
+
+// Each of the files is valid, but what would be in effect is a half of it.
+func TestAReloadIsRefusedIfItsSettingsDoNotFitThoseThatNeedARestart(t *testing.T) {
+	for name, c := range map[string]struct{ before, after, refused string }{
+		"tcp-ingress": {
+			"tcp-ingress: [127.0.0.1:0=cache]\ningress-service: [cache, web]\n", "tcp-ingress: [127.0.0.1:0=redis]\ningress-service: [redis, web]\n",
+			`--tcp-ingress "cache" of the running process: clients of this relay may not reach this service; restart to change it together with ingress-service`,
+		},
+		"tls-passthrough": {
+			"tls-passthrough: [127.0.0.1:0]\ndomain: shop.test\n", "",
+			`--tls-passthrough "127.0.0.1:0" of the running process: no server name names a service; restart to change it together with domain, routes`,
+		},
+		"session-cookie": {
+			"session-cookie: [shop=__Host-sid]\n", "session-cookie: [shop=sid]\nservice-policy: [shop=cookie-path=/pay]\n",
+			`--session-cookie "shop=__Host-sid" of the running process: browsers discard`,
+		},
+		"what fits": {"tcp-ingress: [127.0.0.1:0=cache]\ningress-service: [cache, web]\n", "tcp-ingress: [127.0.0.1:0=redis]\ningress-service: [cache, redis]\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReloadable(t, c.before)
+			tuned, values := r.tuned.Load(), r.cfg.Running.Values()
+			r.write(c.after + "log-level: warn\nmin-peers-per-worker: 5\n")
+			if status, text := r.post(); c.refused == "" {
+				if status != http.StatusOK || r.level.Level() != slog.LevelWarn {
+					t.Errorf("%d %s", status, text)
+				}
+				return
+			} else if status != http.StatusUnprocessableEntity {
+				t.Errorf("%d %s", status, text)
+			}
+			if log := strings.ReplaceAll(r.log.String(), `\"`, `"`); !strings.Contains(log, "reload refused, nothing has changed") || !strings.Contains(log, c.refused) {
+				t.Errorf("logged\n%s", log)
+			}
+			if r.tuned.Load() != tuned || !reflect.DeepEqual(r.cfg.Running.Values(), values) || r.level.Level() != slog.LevelInfo {
+				t.Error("something has changed")
+			}
+		})
 	}
 }
 

@@ -238,7 +238,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	})
 	set.Check(func() []settings.Problem { return s.CheckExposed("peer-addr", s.PeerAddr) })
 	set.Check(s.checkIngress)
-	set.Check(s.checkSessions)
+	set.Check(func() []settings.Problem { return checkSessions(s.TCP.listeners(), s.Requests) })
 	set.Check(func() []settings.Problem {
 		if k, m := s.Plans.RelaysPerService, s.Plans.Minimums.PeersPerWorker; k != 0 && k < m {
 			return []settings.Problem{{
@@ -249,7 +249,7 @@ func (s *Settings) Declare(set *settings.Set) {
 		}
 		return nil
 	})
-	set.Check(s.checkCookies)
+	set.Check(func() []settings.Problem { return checkCookies(s.SessionCookies.Value, s.Policies.policies()) })
 	set.Check(s.checkPlan)
 	set.Warn(s.routesOfOtherCase)
 	set.Check(func() []settings.Problem { return s.checkGate(set) })

@@ -190,10 +190,9 @@ func parseSessionCookies(items []string) (map[string]string, []settings.Problem)
 }
 
 // checkCookies refuses cookies that browsers would discard.
-func (s *Settings) checkCookies() (problems []settings.Problem) {
-	policies := s.Policies.policies()
-	for _, service := range slices.Sorted(maps.Keys(s.SessionCookies.Value)) {
-		name := s.SessionCookies.Value[service]
+func checkCookies(names map[string]string, policies ingress.Policies) (problems []settings.Problem) {
+	for _, service := range slices.Sorted(maps.Keys(names)) {
+		name := names[service]
 		if err := policies.CheckCookie(service, name); err != nil {
 			problems = append(problems, settings.Problem{Setting: "session-cookie", Related: []string{"service-policy", "service-policy-file"}, Value: service + "=" + name, Reason: err.Error()})
 		}

@@ -204,14 +204,14 @@ func (t *tcpSettings) listeners() (listeners []TCPListener) {
 }
 
 // checkSessions refuses addresses at which every session would be refused.
-func (s *Settings) checkSessions() (problems []settings.Problem) {
-	only := s.Requests.OnlyServices
-	for _, l := range s.TCP.listeners() {
+func checkSessions(listeners []TCPListener, requests Requests) (problems []settings.Problem) {
+	only := requests.OnlyServices
+	for _, l := range listeners {
 		if l.Service != "" && len(only) > 0 && !slices.Contains(only, l.Service) {
 			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
 				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})
 		}
-		if l.Service == "" && s.Requests.Domain == "" && len(s.Requests.Routes) == 0 {
+		if l.Service == "" && requests.Domain == "" && len(requests.Routes) == 0 {
 			problems = append(problems, settings.Problem{Setting: "tls-passthrough", Related: []string{"domain", "routes"}, Value: l.Addr,
 				Reason: "no server name names a service", Allowed: "such an address with a --domain, or with routes that have hosts"})
 		}

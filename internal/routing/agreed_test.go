@@ -31,8 +31,8 @@ func TestOneRelayChangesThePlansOfAllThatFollowTheFleet(t *testing.T) {
 	}
 	for version, strategy := range map[uint64]affinity.Strategy{8: affinity.Rendezvous} {
 		plans := routing.PlanSettings{Version: version, PlanConfig: affinity.PlanConfig{Strategy: strategy, RelaysPerService: 4}}
-		if err := rigs[0].SetPlans(plans, true); err != nil {
-			t.Fatal(err)
+		if next, err := rigs[0].SetPlans(plans, true); err != nil || next.Lags() || next.Version != version {
+			t.Fatalf("%+v, %v", next, err)
 		}
 		for i, r := range rigs {
 			want, by := strategy, version
@@ -61,15 +61,15 @@ func TestOneRelayChangesThePlansOfAllThatFollowTheFleet(t *testing.T) {
 	// A downgrade, and other values with the version in use, change nothing.
 	before := rigs[0].of("echo").Plan
 	for _, plans := range []routing.PlanSettings{{Version: 7}, {Version: 8, PlanConfig: affinity.PlanConfig{Strategy: affinity.Projection}}} {
-		if err := rigs[0].SetPlans(plans, true); err != nil {
-			t.Fatal(err)
+		if next, err := rigs[0].SetPlans(plans, true); err != nil || !next.Lags() || next.Version != 8 {
+			t.Fatalf("%+v, %v", next, err)
 		}
 		procs.Await(t, "it is taken note of", func() bool { return rigs[0].Agreed().FileVersion == plans.Version })
 	}
 	if now := rigs[0].of("echo").Plan; now != before || rigs[0].Agreed().Strategy != affinity.Rendezvous {
 		t.Error("the plan has changed")
 	}
-	if err := rigs[0].SetPlans(routing.PlanSettings{Version: 9, PlanConfig: affinity.PlanConfig{Minimums: affinity.Minimums{PeersPerWorker: 2, PeersPerRelay: 1}}}, true); err == nil {
+	if _, err := rigs[0].SetPlans(routing.PlanSettings{Version: 9, PlanConfig: affinity.PlanConfig{Minimums: affinity.Minimums{PeersPerWorker: 2, PeersPerRelay: 1}}}, true); err == nil {
 		t.Error("settings out of their bounds are taken")
 	}
 	if relays := rigs[1].of("echo").Plan.Affine(); !slices.Contains(relays, "r4") {

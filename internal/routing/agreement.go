@@ -27,7 +27,8 @@ type AgreedPlans struct {
 	// there is none.
 	Conflict string
 
-	hash uint32
+	hash   uint32
+	relays *advertise.Relays // whose statements were taken; nil before the first
 }
 
 // Lags reports whether the own configuration is older than the settings in use, or has other
@@ -217,19 +218,37 @@ func newAgreementMetrics(reg prometheus.Registerer, agreed func() *AgreedPlans) 
 func (r *Router) Agreed() *AgreedPlans { return r.agreed.Load() }
 
 // SetPlans replaces the own configuration of this relay, and whether settings of the fleet
-// replace it. All services are planned again soon if that changes the settings in use. It may be
-// called from any goroutine, before Run too.
-func (r *Router) SetPlans(own PlanSettings, fromFleet bool) error {
-	own = own.withDefaults()
-	if err := own.Minimums.Validate(); err != nil {
-		return err
+// replace it. All services are planned again soon if that changes the settings in use. It returns
+// those that are in use then. It may be called from any goroutine, before Run too.
+func (r *Router) SetPlans(own PlanSettings, fromFleet bool) (*AgreedPlans, error) {
+	next := ownPlans{own.withDefaults(), fromFleet}
+	if err := next.plans.Minimums.Validate(); err != nil {
+		return nil, err
 	}
-	r.ownPlans.Store(&ownPlans{own, fromFleet})
+	r.ownPlans.Store(&next)
 	select {
 	case r.replan <- struct{}{}:
 	default:
 	}
-	return nil
+	return r.foresee(next), nil
+}
+
+// foresee returns the settings that are in use once own is the configuration of this relay, as Run
+// will decide if the other relays state what they state now.
+func (r *Router) foresee(own ownPlans) *AgreedPlans {
+	now, then := r.Agreed(), newAgreement(r.cfg.Self, own.plans, own.follow)
+	then.inUse = block{now.PlanSettings, now.Values, now.Author}
+	select {
+	case <-r.first:
+		then.firm = true
+	default:
+	}
+	relays := now.relays
+	if relays == nil {
+		relays = &advertise.Relays{}
+	}
+	then.merge(relays.All(), own.plans, own.follow)
+	return then.agreed()
 }
 
 // agree reports whether the settings in use have changed. It runs on the goroutine of Run.
@@ -251,7 +270,9 @@ func (r *Router) agree() (changed bool) {
 			r.cfg.Logger.Info("settings of the plan are in use", append(what, "author", e.relay, "settings", e.stated.Body)...)
 		}
 	}
-	r.agreed.Store(r.agreement.agreed())
+	agreed := r.agreement.agreed()
+	agreed.relays = now.relays
+	r.agreed.Store(agreed)
 	if changed {
 		r.forwarding.cfg.MinPeersPerTier = r.agreement.inUse.plans.PeersPerTier
 		r.statePlans()

@@ -133,7 +133,7 @@ func New(cfg Config) (*Agent, error) {
 func Check(cfg Config) error {
 	cfg.AdminAddr, cfg.Membership = process.FreeAddr, process.CheckedMembership(cfg.Membership)
 	if cfg.SidecarAddr != "" {
-		cfg.SidecarAddr = process.FreeAddr
+		cfg.checkedSidecar, cfg.SidecarAddr = cfg.SidecarAddr, process.FreeAddr
 	}
 	a, err := New(cfg)
 	if err != nil {

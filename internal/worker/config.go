@@ -36,6 +36,9 @@ type Config struct {
 	// Relays then reach the services there, over mutual TLS. Empty: they connect to the
 	// services directly.
 	SidecarAddr string
+	// checkedSidecar is the configured address of the sidecar, set by Check, which binds another
+	// one: relays would connect to this one.
+	checkedSidecar string
 	// ReadyRelays is how many relays must have connected to the sidecar, once, before the agent is
 	// ready: all that it sees if these are fewer. 0, or without a sidecar: it does not wait for them.
 	ReadyRelays int

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/process"
@@ -58,7 +57,7 @@ func (r reach) check(services []Service) error {
 		address := s.Address
 		if r.sidecar != "" {
 			address = r.sidecar
-			if bound, err := netip.ParseAddrPort(r.sidecar); err == nil {
+			if bound, err := process.ListenAddr(r.sidecar); err == nil {
 				address = process.Reachable(net.TCPAddrFromAddrPort(bound), r.gossip)
 			}
 		}
@@ -81,7 +80,11 @@ func (a *Agent) SidecarAddr() string {
 	if a.sidecar == nil {
 		return ""
 	}
-	return process.Reachable(a.sidecar.Addr(), cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
+	addr := a.sidecar.Addr()
+	if configured, err := process.ListenAddr(a.cfg.checkedSidecar); err == nil {
+		addr = net.TCPAddrFromAddrPort(configured)
+	}
+	return process.Reachable(addr, cmp.Or(a.cfg.Membership.AdvertiseAddr, a.cfg.Membership.BindAddr))
 }
 
 // front makes the sidecar carry exactly these services.

@@ -195,12 +195,12 @@ func (c *Change) apply(s Service) (affinity.PlanConfig, error) {
 	switch k := cfg.RelaysPerService; {
 	case c.k != nil && *c.k != 0 && *c.k < m:
 		return cfg, fmt.Errorf("k=%d: each worker needs %d relays (m): allowed are auto, or %d or more", *c.k, m, m)
+	case s.RelaysAsked > 0:
+		cfg.RelaysPerService = max(s.RelaysAsked, m) // as relays do, which ignore the setting
 	case c.k != nil:
 		cfg.RelaysPerService = *c.k
-	case k != 0 && k < m && s.RelaysAsked == 0:
+	case k != 0 && k < m:
 		return cfg, fmt.Errorf("m=%d: --relays-per-service is %d, and a service needs as many relays as each of its workers: add k=auto, or k=%d", m, k, m)
-	case k != 0:
-		cfg.RelaysPerService = max(k, m) // as relays do with what workers ask for
 	}
 	for _, id := range c.skip {
 		if !slices.ContainsFunc(cfg.Relays, func(r affinity.Relay) bool { return r.ID == id }) {
@@ -226,6 +226,21 @@ func (c *Change) apply(s Service) (affinity.PlanConfig, error) {
 		cfg.Workers, err = resize(cfg.Workers, c.workers, membersOf[affinity.Worker]{"workers", MaxWorkers, func(w *affinity.Worker) *string { return &w.ID }})
 	}
 	return cfg, err
+}
+
+// ignored describes the part of the change that has no effect on some of the services; empty if there
+// is none.
+func (c *Change) ignored(services []Service) string {
+	var asking []Service
+	for _, s := range services {
+		if s.RelaysAsked > 0 {
+			asking = append(asking, s)
+		}
+	}
+	if c.k == nil || len(asking) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("k: it has no effect on %d of %d services, whose workers ask for a number of relays (%s, %d)", len(asking), len(services), asking[0].Plan.Service, asking[0].RelaysAsked)
 }
 
 // membersOf describes relays or workers.

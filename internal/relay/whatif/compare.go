@@ -42,7 +42,9 @@ func Compare(ctx context.Context, services []Service, c Change) (*api.PlanChange
 			return nil, err
 		}
 	}
-	return d.answer(), nil
+	a := d.answer()
+	a.Ignored = c.ignored(services)
+	return a, nil
 }
 
 // size is what a comparison costs.

@@ -82,8 +82,7 @@ func TestAChangeIsReadOrRefusedWithWhatIsAllowed(t *testing.T) {
 }
 
 func TestAChangeThatDoesNotFitTheFleetIsRefused(t *testing.T) {
-	few, asked, numbered, large := service("few", 10, 20), service("asked", 10, 20), service("numbered", 10, 20), service("large", 100, 90_000)
-	asked.Plan.RelaysPerService, asked.RelaysAsked = 3, 1
+	few, numbered, large := service("few", 10, 20), service("numbered", 10, 20), service("large", 100, 90_000)
 	numbered.Plan.RelaysPerService = 4
 	for _, c := range []struct {
 		change string
@@ -107,14 +106,37 @@ func TestAChangeThatDoesNotFitTheFleetIsRefused(t *testing.T) {
 	if _, err := Compare(t.Context(), []Service{large, large}, Change{}); err == nil || !strings.Contains(err.Error(), "180000 workers of all services now") {
 		t.Errorf("more workers than are compared: %v", err)
 	}
-	// What workers ask for is raised, as relays do.
-	if a := compare(t, "m=5", asked); a.Now.RelaysPerService != 3 || a.Then.RelaysPerService != 5 {
-		t.Errorf("%+v", a)
-	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := Compare(ended, []Service{few}, Change{}); err == nil {
 		t.Error("a comparison goes on that no one waits for")
+	}
+}
+
+// A relay takes the larger of what the workers ask for and m, and no setting.
+func TestWhatWorkersAskForIsRaisedToTheMinimumAndNoSettingReplacesIt(t *testing.T) {
+	asked, other := service("asked", 20, 40), service("other", 20, 40)
+	asked.Plan.Minimums.PeersPerWorker, asked.Plan.RelaysPerService, asked.RelaysAsked = 6, 6, 3
+	other.Plan.Minimums.PeersPerWorker = 6
+	for _, c := range []struct {
+		change   string
+		services []Service
+		then     float64 // relays of a service
+		ignored  string
+	}{
+		{"m=4", []Service{asked}, 4, ""},
+		{"m=3", []Service{asked}, 3, ""},
+		{"m=8", []Service{asked}, 8, ""},
+		{"k=8", []Service{asked}, 6, "k: it has no effect on 1 of 1 services, whose workers ask for a number of relays (asked, 3)"},
+		{"k=auto", []Service{asked}, 6, "1 of 1 services"},
+		{"k=12,m=5", []Service{asked}, 5, "1 of 1 services"},
+		{"k=12", []Service{other, asked}, 9, "1 of 2 services, whose workers ask for a number of relays (asked, 3)"},
+		{"k=12", []Service{other}, 12, ""},
+	} {
+		a := compare(t, c.change, c.services...)
+		if a.Then.RelaysPerService != c.then || (c.ignored == "") != (a.Ignored == "") || !strings.Contains(a.Ignored, c.ignored) {
+			t.Errorf("%s: %v relays of a service, want %v; ignored %q, want %q", c.change, a.Then.RelaysPerService, c.then, a.Ignored, c.ignored)
+		}
 	}
 }
 
@@ -130,8 +152,8 @@ var anyServices = rapid.Custom(func(t *rapid.T) (out []Service) {
 		s.Plan.Minimums, s.Plan.Strategy = minimums, strategy
 		s.Plan.WholeRange = rapid.Bool().Draw(t, "whole range")
 		if rapid.Bool().Draw(t, "numbered") {
-			s.Plan.RelaysPerService = rapid.IntRange(minimums.PeersPerWorker, 30).Draw(t, "k")
-			s.RelaysAsked = 1
+			s.RelaysAsked = rapid.IntRange(1, 30).Draw(t, "asked")
+			s.Plan.RelaysPerService = max(s.RelaysAsked, minimums.PeersPerWorker)
 		}
 		for j := range s.Plan.Workers {
 			s.Plan.Workers[j].Weight = rapid.IntRange(0, 3).Draw(t, "weight") * 5
