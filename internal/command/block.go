@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -24,12 +25,32 @@ func BlockCommand() *cobra.Command {
 	root.Example = "  relay block add --caller 203.0.113.7 --for 30m --reason scraper --all\n  relay block list --all"
 	call := relayCall(root.PersistentFlags())
 	ask := func(cmd *cobra.Command, all bool, method string, body []byte) error {
-		if !all {
-			return callBlocks(cmd, call, "", method, body)
+		first := true
+		one := func(_ context.Context, call *adminCall, id string) error {
+			path := "blocks"
+			if id != "" { // another relay refuses it before it acts
+				path += "?relay=" + url.QueryEscape(id)
+			}
+			var answer api.Blocks
+			return call.read(cmd, func(ctx context.Context) ([]byte, error) {
+				text, err := call.fetch(ctx, method, path, body, &answer)
+				if err == nil {
+					err = call.is(id)(answer.Relay) // a relay of an earlier release does not check it
+				}
+				if err == nil && all {
+					err = call.separate(cmd.OutOrStdout(), first)
+					first = false
+				}
+				if err != nil {
+					return nil, err
+				}
+				return text, nil
+			}, func(p *page) { blocksTable(p, &answer) })
 		}
-		return call.atAll(cmd.Context(), cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay, identity.RoleGate}, func(_ context.Context, other *adminCall, id string) error {
-			return callBlocks(cmd, other, id, method, body)
-		})
+		if !all {
+			return one(cmd.Context(), call, "")
+		}
+		return call.atAll(cmd.Context(), cmd.ErrOrStderr(), []identity.Role{identity.RoleRelay, identity.RoleGate}, one)
 	}
 	const everywhere = "at all relays and gates, one after the other, at the admin addresses that they announce"
 	change := func(operation string, c *cobra.Command) *cobra.Command {
@@ -64,23 +85,10 @@ func BlockCommand() *cobra.Command {
 			Example: "  relay block add --caller batch.example.com --service billing --for 2h\n  relay block add --service reports --reason repair"}),
 		list,
 		change(api.RemoveBlock, &cobra.Command{Use: "remove", Short: "end a block before its time",
-			Long:    "The exit code is 2 when no command has added such a block.",
+			Long:    "The exit code is 2 when no command has added such a block, with --all at one of the relays.",
 			Example: "  relay block remove --caller batch.example.com --service billing"}),
 	)
 	return root
-}
-
-// callBlocks shows the answer of one relay; an ID that is not empty is that of the relay that must
-// answer.
-func callBlocks(cmd *cobra.Command, call *adminCall, id, method string, body []byte) error {
-	var answer api.Blocks
-	return call.read(cmd, func(ctx context.Context) ([]byte, error) {
-		text, err := call.fetch(ctx, method, "blocks", body, &answer)
-		if err == nil {
-			err = call.is(id)(answer.Relay)
-		}
-		return text, err
-	}, func(p *page) { blocksTable(p, &answer) })
 }
 
 func blocksTable(p *page, a *api.Blocks) {

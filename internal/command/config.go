@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/settings"
@@ -71,6 +73,9 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 		return d.Settings.Names(), cobra.ShellCompDirectiveNoFileComp
 	}
 	c.RunE = func(cmd *cobra.Command, names []string) error {
+		if err := refuseUseless(cmd, running); err != nil {
+			return err
+		}
 		var doc api.Config
 		return call.read(cmd, func(ctx context.Context) ([]byte, error) {
 			var err error
@@ -93,6 +98,17 @@ func (d *Daemon) configShowCommand() *cobra.Command {
 		}, func(p *page) { configTable(p, doc, origin) })
 	}
 	return c
+}
+
+// refuseUseless returns an error for a setting that the process has for itself and that does not
+// help to ask it.
+func refuseUseless(cmd *cobra.Command, running bool) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if running && isSetting(f) && !slices.Contains([]string{"config", "admin-addr", "admin-token-file"}, f.Name) {
+			err = fmt.Errorf("--%s: has no effect with --running, which shows the settings of the process: leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 // load returns the settings as `run` would load them.

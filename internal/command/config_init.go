@@ -16,9 +16,10 @@ func (d *Daemon) configInitCommand() *cobra.Command {
 	c := &cobra.Command{Use: "init", Short: "write a configuration file with comments", Args: arguments(cobra.NoArgs),
 		Long: "Writes a configuration file of the settings of a first fleet, with comments, to standard\n" +
 			"output or to --out. The file is valid as it is: every line with a default is a comment,\n" +
-			"and its value takes effect when the # is removed. Editors that know the language server\n" +
-			"of YAML complete and check the file by the schema that its first line names.",
-		Example: fmt.Sprintf("  %[1]s config init\n  %[1]s config init --all --out %[1]s.yaml", d.Name)}
+			"and its value takes effect when the # is removed. A setting that is given as a flag is in\n" +
+			"effect. Editors that know the language server of YAML complete and check the file by the\n" +
+			"schema that its first line names.",
+		Example: fmt.Sprintf("  %[1]s config init\n  %[1]s config init --cluster shop --all --out %[1]s.yaml", d.Name)}
 	all, out := false, ""
 	c.Flags().BoolVar(&all, "all", false, "write all settings, each with its whole description")
 	c.Flags().StringVar(&out, "out", "", "file to create; nothing is overwritten")

@@ -125,6 +125,53 @@ func TestConfigInitOverwritesNothing(t *testing.T) {
 	}
 }
 
+func TestAFlagOfConfigInitIsInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	args := []string{"config", "init", "--out", file, "--cluster", "shop", "--join=10.0.0.1:7400,10.0.0.2:7400", "--expose-route-headers", "--zone-slack=1.5", "--environment", "true", "--drain-timeout=60s"}
+	printed(t, relaycmd.Command(), args...)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cluster: shop", "join: ['10.0.0.1:7400', '10.0.0.2:7400']", "expose-route-headers: true", "zone-slack: 1.5", `environment: "true"`, "drain-timeout: 1m", "#insecure: false"} {
+		want = "\n" + want + "\n"
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	shown := printed(t, relaycmd.Command(), "config", "show", "--config", file, "--origin")
+	if got := regexp.MustCompile(`(?m)^cluster +shop +.*relay\.yaml:\d+$`).FindString(shown); got == "" {
+		t.Error(shown)
+	}
+	if out := printed(t, workercmd.Command(), "config", "init", "--service", "a=127.0.0.1:1"); !strings.Contains(out, "\nservice: ['a=127.0.0.1:1']\n") || strings.Contains(out, "hello=127") {
+		t.Error(out)
+	}
+	for flag, want := range map[string]string{
+		"--cluster=Bad Name!": `--cluster "Bad Name!"`, "--zone-slack=[": "not a number", "--config=" + file: "--config",
+		"--shared-key=" + strings.Repeat("ab", 32): "a secret on the command line", "--session-drain-timeout=1s": "at least --drain-timeout, 30s",
+	} {
+		if err := quietly(t, relaycmd.Command(), []string{"config", "init", flag}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
+
+func TestACommandThatUsesNoSettingRefusesItsFlag(t *testing.T) {
+	for name, root := range binaries {
+		for _, verb := range [][]string{{"config", "schema"}, {"config", "show", "--running"}} {
+			if err := quietly(t, root(), append(verb, "--cluster=shop")); err == nil || !strings.Contains(err.Error(), "--cluster") {
+				t.Errorf("%s %v: %v", name, verb, err)
+			}
+		}
+		if out := printed(t, root(), "config", "schema", "--help"); strings.Contains(out, "is a flag here") {
+			t.Errorf("%s", out)
+		}
+		if out := printed(t, root(), "config", "init", "--help"); !strings.Contains(out, "is a flag here") {
+			t.Errorf("%s", out)
+		}
+	}
+}
+
 func TestAReleaseNamesTheSchemaOfItsTag(t *testing.T) {
 	for version, want := range map[string]string{"v1.2.3": "/ringway/v1.2.3/docs", "devel": "/ringway/main/docs", "v1.2.3-0.20260102030405-abcdef": "/ringway/main/docs"} {
 		if got := command.SchemaURL(version, "relay"); !strings.Contains(got, want) {

@@ -76,8 +76,8 @@ var ErrNothingMatched = errors.New("nothing matched")
 
 // Command is the root command. Without a subcommand it does the same as run.
 //
-// The settings are flags of the root, of run and of config. The other commands do not
-// accept them, so that no setting is ignored without an error.
+// The settings are flags of the root, of run and of config, except config schema. The other
+// commands do not accept them, so that no setting is ignored without an error.
 func (d *Daemon) Command() *cobra.Command {
 	root := &cobra.Command{
 		Use: d.Name, Short: d.Short, Long: d.Long, Example: d.Example,
@@ -95,8 +95,10 @@ func (d *Daemon) Command() *cobra.Command {
 	flags := pflag.NewFlagSet(d.Name, pflag.ContinueOnError)
 	d.Settings.BindFlags(flags)
 	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{settingAnnotation: {"true"}} })
-	for _, fs := range []*pflag.FlagSet{root.Flags(), run.Flags(), config.PersistentFlags()} {
-		fs.AddFlagSet(flags)
+	for _, c := range append(config.Commands(), root, run, config) {
+		if c.Name() != "schema" { // which depends on no setting
+			c.Flags().AddFlagSet(flags)
+		}
 	}
 	for _, c := range []*cobra.Command{root, run} {
 		c.Flags().BoolVar(&d.helpAll, helpAll, false, "help with all settings")

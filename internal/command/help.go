@@ -68,7 +68,7 @@ func (d *Daemon) usage(c *cobra.Command) error {
 	if _, err := io.WriteString(out, b.String()); err != nil {
 		return err
 	}
-	if !d.takesSettings(c) {
+	if !takesSettings(c) {
 		return nil
 	}
 	if c.HasParent() && c.Name() != "run" {
@@ -110,8 +110,9 @@ func writeVerbs(b *strings.Builder, c *cobra.Command) {
 }
 
 // takesSettings reports whether the settings of the daemon are flags of c.
-func (d *Daemon) takesSettings(c *cobra.Command) bool {
-	return !c.HasParent() || c.Name() == "run" || c.Name() == "config" || c.Parent().Name() == "config"
+func takesSettings(c *cobra.Command) bool {
+	config := c.Flags().Lookup("config")
+	return config != nil && isSetting(config)
 }
 
 // OwnFlags returns the flags of c, inherited flags included, that are not settings of the

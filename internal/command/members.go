@@ -96,12 +96,7 @@ func MembersCommand(program string) *cobra.Command {
 				err = fmt.Errorf("%w: no member is of the role, state and datacenter asked for", ErrNothingMatched)
 			}
 			return doc, err
-		}, func(p *page, doc *MembersDocument) {
-			if doc.Degraded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s may be cut off from the cluster: see its log\n", process.Printable(doc.Self))
-			}
-			membersTable(p, doc)
-		})
+		}, membersTable)
 	}
 	return c
 }
@@ -136,6 +131,9 @@ func membersTable(p *page, doc *MembersDocument) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(doc.Doubters)) {
 		notes = append(notes, fmt.Sprintf("%s doubts members that live, or passes on such doubts: %d were denied", id, doc.Doubters[id]))
+	}
+	if doc.Degraded {
+		notes = append(notes, doc.Self+" may be cut off from the cluster: see its log")
 	}
 	t.write(notes...)
 }

@@ -82,9 +82,13 @@ var errComplete = errors.New("the rebalance has ended")
 
 // one asks one relay; an ID that is not empty is that of the relay that must answer.
 func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
+	query := b.query
+	if id != "" {
+		query = url.Values{"relay": {id}, "rate": b.query["rate"], "cut": b.query["cut"]}
+	}
 	if b.dry {
 		var answer api.Rebalance
-		text, err := call.fetch(ctx, http.MethodGet, b.path+"?"+b.query.Encode(), nil, &answer)
+		text, err := call.fetch(ctx, http.MethodGet, b.path+"?"+query.Encode(), nil, &answer)
 		if err != nil {
 			return err
 		}
@@ -92,10 +96,6 @@ func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 			return err
 		}
 		return call.show(b.out, text, func(p *page) { rebalanceText(p, &answer) })
-	}
-	query := b.query
-	if id != "" {
-		query = url.Values{"relay": {id}, "rate": b.query["rate"], "cut": b.query["cut"]}
 	}
 	err := call.followFrom(ctx, b.path+"?"+query.Encode(), follower{
 		method: http.MethodPost, check: call.is(id),

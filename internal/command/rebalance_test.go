@@ -169,4 +169,8 @@ func TestARebalanceOfAllRelaysAsksOneAfterTheOther(t *testing.T) {
 	if !slices.Equal(b.asked, want) || strings.Count(out, "r2: ") != 3 {
 		t.Errorf("%q\n%s", b.asked, out)
 	}
+	b.asked = nil
+	if _, _, err := runRebalance(t.Context(), "chat", "--all", "--dry-run", "--admin-addr", first); err == nil || !slices.Contains(b.asked, "r1 GET cut=false&rate=10&relay=r3") {
+		t.Errorf("%q, %v", b.asked, err)
+	}
 }

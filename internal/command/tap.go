@@ -131,13 +131,14 @@ func (c *adminCall) living(ctx context.Context, roles ...identity.Role) (*Member
 }
 
 // atAll calls do for all members of these roles, one after the other, with the ID of the member that
-// must answer. A member that cannot be asked does not end the command.
+// must answer. A member that cannot be asked does not end the command. If all that fails is that
+// nothing matched at members, this is the error.
 func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity.Role, do func(ctx context.Context, call *adminCall, id string) error) error {
 	members, err := c.living(ctx, roles...)
 	if err != nil {
 		return err
 	}
-	failed := 0
+	failed, unmatched := 0, 0
 	for _, m := range members.Members {
 		other, err := c.ofMember(m, m.ID == members.Self)
 		if err == nil {
@@ -148,13 +149,19 @@ func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity
 		}
 		if err != nil {
 			failed++
+			if errors.Is(err, ErrNothingMatched) {
+				unmatched++
+			}
 			fmt.Fprintln(notes, process.Printable(fmt.Sprintf("%s: %s", m.ID, err)))
 		}
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d relays have failed", failed, len(members.Members))
+	switch {
+	case failed == 0:
+		return nil
+	case failed == unmatched:
+		return fmt.Errorf("%w at %d of %d relays", ErrNothingMatched, failed, len(members.Members))
 	}
-	return nil
+	return fmt.Errorf("%d of %d relays have failed", failed, len(members.Members))
 }
 
 // read reads a stream until ctx or the stream ends. An ID that is not empty is that of the

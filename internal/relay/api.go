@@ -41,8 +41,8 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/traffic", r.showTraffic)
 	mux.HandleFunc("GET /api/v1/tap", func(w http.ResponseWriter, req *http.Request) { r.tap(w, req, requestlog.AllServices) })
 	mux.HandleFunc("GET /api/v1/fleet", r.showFleet)
-	mux.HandleFunc("GET /api/v1/services/{name}/rebalance", r.withService(r.showRebalance))
-	mux.HandleFunc("POST /api/v1/services/{name}/rebalance", r.withService(r.runRebalance))
+	mux.HandleFunc("GET /api/v1/services/{name}/rebalance", r.ifMeant(r.withService(r.showRebalance)))
+	mux.HandleFunc("POST /api/v1/services/{name}/rebalance", r.ifMeant(r.withService(r.runRebalance)))
 	mux.HandleFunc("GET /api/v1/requests/{id}/explain", r.explainRequest)
 	mux.HandleFunc("GET /api/v1/shared-key", func(w http.ResponseWriter, _ *http.Request) {
 		process.WriteJSON(w, http.StatusOK, r.Keeper.Status())
@@ -50,14 +50,26 @@ func (r *Relay) adminMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/check", r.handleCheck)
 	mux.HandleFunc("GET /api/v1/keys", r.listKeys)
 	mux.HandleFunc("POST /api/v1/keys", r.changeKeys)
-	mux.HandleFunc("GET /api/v1/blocks", r.listBlocks)
-	mux.HandleFunc("POST /api/v1/blocks", r.changeBlocks)
+	mux.HandleFunc("GET /api/v1/blocks", r.ifMeant(r.listBlocks))
+	mux.HandleFunc("POST /api/v1/blocks", r.ifMeant(r.changeBlocks))
 	mux.HandleFunc("POST /api/v1/drain", r.handleDrain(true))
 	mux.HandleFunc("POST /api/v1/undrain", r.handleDrain(false))
 	mux.HandleFunc("POST /api/v1/reload", r.handleReload)
 	r.handleStatusPage(mux)
 	process.Handle(mux, process.APIConfig{ID: r.cfg.Membership.ID, Snapshot: r.Fleet.Snapshot, Running: r.cfg.Running, Monitor: r.cfg.Monitor})
 	return mux
+}
+
+// ifMeant refuses a request that names another relay in ?relay=. Several relays may announce the same
+// address of loopback, and a command for all of them would change this relay once for each.
+func (r *Relay) ifMeant(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		if id := req.URL.Query().Get("relay"); id != "" && id != r.cfg.Membership.ID {
+			process.WriteError(w, http.StatusConflict, fmt.Sprintf("this relay is %s and not %.80q: an address of loopback reaches only relays of this host", r.cfg.Membership.ID, id))
+			return
+		}
+		serve(w, req)
+	}
 }
 
 func (r *Relay) withService(serve func(http.ResponseWriter, *http.Request, *routing.Service)) http.HandlerFunc {

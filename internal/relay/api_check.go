@@ -63,14 +63,22 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 
 // Check checks the cluster, and repeats the check before it reports a problem that may
 // pass by itself. Each round takes as long as the slowest relay needs to answer, at most
-// four seconds. Check is safe for concurrent use while Run runs.
+// four seconds. When ctx ends, the result is that of the last complete round: in another, relays
+// that were not asked would be reported as silent. Check is safe for concurrent use while Run
+// runs.
 func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
+	var report *api.Report
 	for round := 1; ; round++ {
 		fleet, err := r.collectFleet(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case ctx.Err() != nil && report != nil:
+			return report, nil
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("the check did not finish, because relays answer slowly or another check ran before it: %w: try again later", ctx.Err())
 		}
-		report := check.Judge(fleet)
+		report = check.Judge(fleet)
 		if !report.Passing() || round == checkRounds {
 			return report, nil
 		}

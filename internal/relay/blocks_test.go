@@ -130,10 +130,11 @@ func TestTheHeadOfAnAnswerMayBeAsLongAsTheSettingSays(t *testing.T) {
 func TestAnOperatorBlocksACallerAndAReloadLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newReloadable(t)
+	query := ""
 	ask := func(method, body string) (int, api.Blocks, string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		r.admin.server.(*http.Server).Handler.ServeHTTP(w, httptest.NewRequest(method, "http://localhost/api/v1/blocks", strings.NewReader(body)))
+		r.admin.server.(*http.Server).Handler.ServeHTTP(w, httptest.NewRequest(method, "http://localhost/api/v1/blocks"+query, strings.NewReader(body)))
 		var answer api.Blocks
 		_ = json.Unmarshal(w.Body.Bytes(), &answer)
 		return w.Code, answer, w.Body.String()
@@ -153,6 +154,17 @@ func TestAnOperatorBlocksACallerAndAReloadLosesNothing(t *testing.T) {
 	if _, answer, body := ask("GET", ""); len(answer.Blocks) != 2 || answer.Blocks[0].Caller != "mallory" || answer.Blocks[1].Caller != "batch" || answer.Blocks[1].Origin != "file" {
 		t.Errorf("after a reload: %s", body)
 	}
+	query = "?relay=r2" // which is another relay
+	for method, body := range map[string]string{"POST": `{"operation":"add","caller":"eve","service":"*","for_ms":60000}`, "GET": ""} {
+		if status, _, body := ask(method, body); status != http.StatusConflict || !strings.Contains(body, `this relay is r1 and not \"r2\"`) {
+			t.Errorf("%s: %d %s", method, status, body)
+		}
+	}
+	query = "?relay=r1"
+	if status, answer, body := ask("GET", ""); status != http.StatusOK || len(answer.Blocks) != 2 {
+		t.Errorf("%d %s", status, body)
+	}
+	query = ""
 	if status, _, body := ask("POST", `{"operation":"remove","caller":"mallory","service":"*"}`); status != http.StatusOK {
 		t.Errorf("%d %s", status, body)
 	}

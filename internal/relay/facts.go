@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -36,8 +37,11 @@ const (
 	factsAtOnce, loadsAtOnce = 8, 32
 	// probeBackTimeout bounds the connection attempt to the relay that asks.
 	probeBackTimeout = time.Second
-	// factsTimeout bounds one question. Pings need up to 1.5 s of it.
+	// factsTimeout bounds one question. Pings need up to 1.5 s of it. Within it a relay that is
+	// busy is asked again, after busyWait at most: relays that check at the same time would
+	// otherwise ask all others in the same order, and fail together.
 	factsTimeout = 4 * time.Second
+	busyWait     = 200 * time.Millisecond
 )
 
 // withFacts answers questions for the facts of this relay. Like those for the shared key,
@@ -320,6 +324,27 @@ type factsQuestion struct {
 }
 
 func (r *Relay) fetchFacts(ctx context.Context, m factsQuestion, p *check.Peer) (*check.Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	defer cancel()
+	var busy error
+	for {
+		facts, err := r.fetchFactsOnce(ctx, m, p)
+		switch {
+		case err != nil && ctx.Err() != nil && busy != nil:
+			return nil, busy
+		case !errors.Is(err, check.ErrBusy):
+			return facts, err
+		}
+		busy = err
+		select {
+		case <-time.After(busyWait/4 + rand.N(busyWait*3/4)):
+		case <-ctx.Done():
+			return nil, busy
+		}
+	}
+}
+
+func (r *Relay) fetchFactsOnce(ctx context.Context, m factsQuestion, p *check.Peer) (*check.Facts, error) {
 	if m.ForwardAddr == "" {
 		return nil, errors.New("it gossips no peer address")
 	}
@@ -328,8 +353,6 @@ func (r *Relay) fetchFacts(ctx context.Context, m factsQuestion, p *check.Peer) 
 		scheme, client = "https", ingress.PeerClient(source, m.Member, nil)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
-	defer cancel()
 	p.Asked = time.Now()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { p.Asked = time.Now() }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+m.ForwardAddr+factsPath+"?"+m.query, nil)
@@ -345,7 +368,9 @@ func (r *Relay) fetchFacts(ctx context.Context, m factsQuestion, p *check.Peer) 
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return check.DecodeFacts(resp.Body)
-	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusInternalServerError:
+	case http.StatusTooManyRequests:
+		return nil, fmt.Errorf("%w %s: it %w", errRefuses, resp.Status, check.ErrBusy)
+	case http.StatusForbidden, http.StatusInternalServerError:
 		return nil, fmt.Errorf("%w %s", errRefuses, resp.Status)
 	}
 	return nil, fmt.Errorf("%w: it answers %s", check.ErrNoFacts, resp.Status)

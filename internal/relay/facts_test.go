@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,6 +230,119 @@ func TestAMemberThatReportsNoFactsIsAFinding(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		})
+	}
+}
+
+// asks is the peer listener of a member r9, and how often it was asked for facts.
+type asks struct {
+	asked  atomic.Int32
+	answer func(w http.ResponseWriter, req *http.Request, n int32) // to the question of this number
+}
+
+func (a *asks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path != factsPath {
+		http.NotFound(w, req)
+		return
+	}
+	a.answer(w, req, a.asked.Add(1))
+}
+
+func factsOfR9(w http.ResponseWriter) {
+	body, _ := check.Facts{Relay: "r9", Role: "relay", Time: time.Now()}.Encode()
+	_, _ = w.Write(body)
+}
+
+// join makes the peer listener one of a member that r sees.
+func (a *asks) join(f *fleet, r *runningRelay) {
+	f.t.Helper()
+	server := httptest.NewServer(a)
+	f.t.Cleanup(server.Close)
+	node, err := membership.New(membership.Config{Cluster: "test", Environment: "ci", ID: "r9", Role: identity.RoleRelay, BindAddr: anyPort, Seeds: f.seeds(), ForwardAddr: server.Listener.Addr().String()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := node.Start(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = node.Close() })
+	r.await(f.t, "r9", func() bool { s := r.Fleet.Snapshot(); return s != nil && len(s.Members()) == 2 })
+}
+
+// answering returns the last finding about whether relays answer.
+func answering(report *api.Report) (found api.Finding) {
+	for _, one := range report.Findings {
+		if one.Check == "relays-answer" {
+			found = one
+		}
+	}
+	return found
+}
+
+// A relay answers eight questions at a time, and twelve relays may check in the same second.
+func TestARelayThatIsBusyWithOtherChecksIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	(&asks{answer: func(w http.ResponseWriter, _ *http.Request, n int32) {
+		if n <= checkRounds { // a new round alone is not enough: all checks have theirs at the same time
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		factsOfR9(w)
+	}}).join(f, r)
+	report, err := r.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answering(report); got.Status != api.OK {
+		t.Errorf("%+v", got)
+	}
+
+	server := httptest.NewServer(&asks{answer: func(w http.ResponseWriter, req *http.Request, n int32) {
+		if n == 3 {
+			<-req.Context().Done()
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+	}})
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	p := r.askFacts(ctx, membership.Member{ID: "r9", Role: identity.RoleRelay, ForwardAddr: server.Listener.Addr().String()}, "back=r1")
+	if !errors.Is(p.Err, check.ErrBusy) || !errors.Is(p.Err, errRefuses) {
+		t.Errorf("one that was busy all the time: %+v", p)
+	}
+}
+
+func TestACheckWhoseTimeEndsReportsNothingThatItHasNotAsked(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	r := f.relay(func(*Settings) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	(&asks{answer: func(w http.ResponseWriter, req *http.Request, n int32) {
+		if n == 1 { // what the check repeats, because it may pass
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		cancel()
+		<-req.Context().Done()
+	}}).join(f, r)
+	report, err := r.Check(ctx)
+	if err != nil || !strings.Contains(answering(report).Text, "500 Internal Server Error") {
+		t.Errorf("the complete round before is not the result: %v %+v", err, report)
+	}
+	report, err = r.Check(ctx)
+	if err == nil || !strings.Contains(err.Error(), "the check did not finish") {
+		t.Errorf("%v %+v", err, report)
+	}
+	survey, err := r.survey(ctx, nil)
+	if err != nil || len(survey.relays) != 2 {
+		t.Fatalf("%v %+v", err, survey)
+	}
+	for _, one := range survey.relays {
+		if one.ID == "r9" && (one.err == nil || !strings.Contains(one.err.Error(), "was not asked")) {
+			t.Error(one.err)
+		}
 	}
 }
 

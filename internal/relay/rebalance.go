@@ -266,13 +266,9 @@ func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routin
 		process.WriteError(w, status, fmt.Sprintf(format, args...))
 	}
 	b, err := r.newRebalance(req, s)
-	self := r.cfg.Membership.ID
-	switch asked := req.URL.Query().Get("relay"); {
+	switch {
 	case err != nil:
 		refuse(http.StatusBadRequest, "%v", err)
-		return
-	case asked != "" && asked != self:
-		refuse(http.StatusConflict, "this relay is %s and not %.80q: an address of loopback reaches only relays of this host", self, asked)
 		return
 	case r.stopping.Load():
 		refuse(http.StatusConflict, "this relay stops, and ends its sessions")
@@ -293,7 +289,7 @@ func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routin
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set(wire.RelayHeader, self)
+	w.Header().Set(wire.RelayHeader, r.cfg.Membership.ID)
 	control := http.NewResponseController(w)
 	send := func(a api.Rebalance) bool {
 		line, _ := json.Marshal(a)                             // it has no value that cannot be encoded

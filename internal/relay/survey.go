@@ -139,6 +139,11 @@ func (r *Relay) survey(ctx context.Context, earlier *survey) (*survey, error) {
 }
 
 func (r *Relay) surveyOne(ctx context.Context, one *surveyed) {
+	if ctx.Err() != nil { // others have taken the whole time
+		one.err = fmt.Errorf("it was not asked, because others were silent for %s", surveyTimeout)
+		r.surveyor.missing[reportUnreachable].Inc()
+		return
+	}
 	p := r.askFacts(ctx, one.Member, "load=1")
 	one.facts, one.err = p.Facts, p.Err
 	if one.err == nil && one.facts.Load == nil {

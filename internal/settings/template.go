@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -21,8 +22,28 @@ type Template struct {
 
 // WriteTemplate writes a new configuration file: a comment for each setting, and a line that
 // holds the default behind a #, so that the file changes nothing. Only settings with an Initial
-// have their line in effect.
+// have their line in effect, and those that are given as flags, also if they have no Short. The
+// values of flags are checked as by Load, together with the rest of the file.
 func (s *Set) WriteTemplate(w io.Writer, cfg Template) error {
+	if slices.ContainsFunc(s.settings, (*setting).given) {
+		body := s.template(cfg)
+		if err := s.Load(Sources{File: "the new file", ReadFile: func(string) ([]byte, error) { return []byte(body), nil }}); err != nil {
+			return err
+		}
+		if config := s.byName["config"]; config.given() {
+			return Problems{{Setting: config.Name, Value: config.flag.raw[0], Origin: Origin{Source: Flag, Name: "--" + config.Name}, Reason: "no key of a file: leave it out"}}
+		}
+	}
+	if _, err := io.WriteString(w, s.template(cfg)); err != nil {
+		return fmt.Errorf("write a configuration file: %w", err)
+	}
+	return nil
+}
+
+// given reports whether a flag gives the setting.
+func (st *setting) given() bool { return st.flag != nil && st.flag.given }
+
+func (s *Set) template(cfg Template) string {
 	var b strings.Builder
 	for _, line := range cfg.Head {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
@@ -30,7 +51,7 @@ func (s *Set) WriteTemplate(w io.Writer, cfg Template) error {
 	for _, group := range s.groups() {
 		head := "\n# " + group + "\n"
 		for _, st := range s.settings {
-			if st.Group != group || st.noFile || st.Short == "" && !cfg.All {
+			if st.Group != group || st.noFile || st.Short == "" && !cfg.All && !st.given() {
 				continue
 			}
 			b.WriteString(head + "\n")
@@ -38,16 +59,13 @@ func (s *Set) WriteTemplate(w io.Writer, cfg Template) error {
 			st.template(&b, cfg.All)
 		}
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("write a configuration file: %w", err)
-	}
-	return nil
+	return b.String()
 }
 
 // template writes the comment and the line of one setting.
 func (st *setting) template(b *strings.Builder, whole bool) {
 	text := st.Short
-	if whole {
+	if whole || text == "" {
 		text = st.Usage
 		if st.DefaultText != "" {
 			text += "; default: " + st.DefaultText
@@ -56,11 +74,14 @@ func (st *setting) template(b *strings.Builder, whole bool) {
 	for _, line := range wrap(text, templateWidth-len("# ")) {
 		b.WriteString("# " + line + "\n")
 	}
-	if st.Initial != "" {
+	switch {
+	case st.given():
+		fmt.Fprintf(b, "%s: %s\n", st.Name, st.yaml(st.text()))
+	case st.Initial != "":
 		fmt.Fprintf(b, "%s: %s\n", st.Name, st.Initial)
-		return
+	default:
+		b.WriteString(strings.TrimRight(fmt.Sprintf("#%s: %s", st.Name, st.initialYAML()), " ") + "\n")
 	}
-	b.WriteString(strings.TrimRight(fmt.Sprintf("#%s: %s", st.Name, st.initialYAML()), " ") + "\n")
 }
 
 // initialYAML is the default as a value of the file; empty, which means not given, if there is
@@ -70,6 +91,11 @@ func (st *setting) initialYAML() string {
 	if text == "" || st.DefaultText != "" || st.section {
 		return ""
 	}
+	return st.yaml(text)
+}
+
+// yaml writes the text of a value as one line of YAML.
+func (st *setting) yaml(text string) string {
 	var value any = text
 	switch st.kind {
 	case "bool", "int", "float":

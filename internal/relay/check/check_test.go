@@ -140,6 +140,9 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 		{"a relay of an older version", func(f *check.Fleet) {
 			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("%w: it answers 404", check.ErrNoFacts)
 		}, []string{"relays-answer warning r3: does not answer facts (older version, or a program with selection/router?)"}, "if r3 runs the relay's binary, upgrade it"},
+		{"a relay that answers too many others", func(f *check.Fleet) {
+			f.Peers[1].Facts, f.Peers[1].Err = nil, fmt.Errorf("it answers 429: %w", check.ErrBusy)
+		}, []string{"relays-answer warning r3: is busy with the questions of other checks: it is not compared"}, "check again later"},
 		{"a worker that crashed", func(f *check.Fleet) {
 			vanish(f, "w3")
 		},

@@ -308,6 +308,9 @@ func (f *Fleet) all() []*Facts {
 // ErrNoFacts is wrapped by Peer.Err if the relay runs but does not know the question.
 var ErrNoFacts = errors.New("does not answer facts (older version, or a program with selection/router?)")
 
+// ErrBusy is wrapped by Peer.Err if the relay answered that it has too many such questions.
+var ErrBusy = errors.New("is busy with the questions of other checks")
+
 // goneFor is how long a relay that vanished and does not answer counts as failed.
 const goneFor = 15 * time.Minute
 
@@ -356,6 +359,14 @@ func relaysAnswer(f *Fleet) (found []api.Finding) {
 				Text:   fmt.Sprintf("relay %s %v: it is not compared", p.ID, ErrNoFacts),
 				Cause:  p.Err.Error(),
 				Remedy: fmt.Sprintf("if %s runs the relay's binary, upgrade it and check again; a program with selection/router carries requests and answers no facts, so there is nothing to do", p.ID),
+				Page:   page("relay-silent"),
+			})
+		case errors.Is(p.Err, ErrBusy):
+			found = append(found, api.Finding{
+				Status: api.Warning, Subject: p.ID,
+				Text:   fmt.Sprintf("relay %s %v: it is not compared", p.ID, ErrBusy),
+				Cause:  "more relays check at the same time than it answers",
+				Remedy: "check again later; let timers that run `relay check` on many relays wait for a random time first",
 				Page:   page("relay-silent"),
 			})
 		default:

@@ -243,7 +243,7 @@ func (f *Fleet) onlyWorkersStopped() bool {
 		stopped = stopped || worker && p.TCP != nil
 	}
 	for _, p := range f.Peers {
-		silent := p.Facts == nil && !errors.Is(p.Err, ErrNoFacts)
+		silent := p.Facts == nil && !errors.Is(p.Err, ErrNoFacts) && !errors.Is(p.Err, ErrBusy)
 		if silent || !p.Gone.IsZero() || p.Facts != nil && p.Facts.Back != nil && p.Facts.Back.UDP != "" {
 			return false
 		}

@@ -47,6 +47,10 @@ func TestWhatFollowsFromWorkersThatStoppedNeedsNoRemedyOfItsOwn(t *testing.T) {
 			vanish(f, "x1")
 			f.Self.Degraded, f.Peers[1].Facts, f.Peers[1].Err = true, nil, errors.New("timeout")
 		}, false},
+		{"a relay is busy", "view-trusted", func(f *check.Fleet) {
+			vanish(f, "x1")
+			f.Self.Degraded, f.Peers[1].Facts, f.Peers[1].Err = true, nil, check.ErrBusy
+		}, true},
 		{"no member answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers, f.Pings = true, nil, nil }, false},
 		{"no other relay, but a worker answers", "view-trusted", func(f *check.Fleet) { vanish(f, "x1"); f.Self.Degraded, f.Peers = true, nil }, true},
 		{"workers vanished, and one relay lags", "members-agree", func(f *check.Fleet) { vanish(f, "x1", "x2"); seesToo(f, "x2") }, true},
