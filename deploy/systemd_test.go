@@ -218,6 +218,16 @@ func TestUnitsLetMembersReadTheAddressesOfTheirHost(t *testing.T) {
 	}
 }
 
+// Go takes the backlog of a listener from /proc/sys/net/core/somaxconn, and uses 128 if it cannot read it:
+// too few for the fleet that connects again after a restart.
+func TestUnitsLeaveListenersTheBacklogOfTheHost(t *testing.T) {
+	for _, name := range []string{"relay", "worker"} {
+		if hides := readUnit(t, "systemd/ringway-"+name+".service")["Service.ProcSubset"]; hides != nil {
+			t.Errorf("%s: ProcSubset=%s hides /proc/sys", name, hides)
+		}
+	}
+}
+
 func TestUnitsOfBothDaemonsAreHardenedAlike(t *testing.T) {
 	a, b := readUnit(t, "systemd/ringway-relay.service"), readUnit(t, "systemd/ringway-worker.service")
 	// Both may run on one host, and systemd removes the directory of a unit that stops.

@@ -72,7 +72,8 @@ var templates = []template{
 	{file: "networkpolicy.yaml", condition: ".Values.networkPolicy.enabled", edits: []edit{
 		{"    - from: # your clients: restrict this\n        - namespaceSelector: {}\n", 1, "    - from: " + value("networkPolicy.clients") + "\n"},
 		{"    # Add what else relays connect to: a collector of traces, services without a sidecar.\n", 1,
-			"    {{- range .Values.networkPolicy.egress }}\n    - {{ toJson . }}\n    {{- end }}\n"},
+			each("    ", "networkPolicy.egress")},
+		{"    # Add the ports of your services that others than relays connect to: the policy closes them.\n", 1, each("    ", "networkPolicy.workers")},
 		{"{kubernetes.io/metadata.name: ringway}", 1, "{kubernetes.io/metadata.name: {{ toJson .Release.Namespace }}}"},
 		{"{kubernetes.io/metadata.name: monitoring}", 2, "{kubernetes.io/metadata.name: " + value("networkPolicy.monitoringNamespace") + "}"},
 	}},
@@ -121,7 +122,7 @@ var attached = []edit{
 		"          securityContext:\n            allowPrivilegeEscalation: false\n            readOnlyRootFilesystem: true\n            capabilities: {drop: [ALL]}\n"+
 		"          resources:\n            requests: {cpu: 10m, memory: 32Mi}\n            limits: {memory: 64Mi}\n"+
 		"          volumeMounts:\n            - {name: ringway-gossip, mountPath: /run/secret, readOnly: true}\n            - {name: ringway-state, mountPath: /var/lib/ringway}\n"),
-	gossipOnly("        ", "- name: ringway-gossip\n          secret: {secretName: ringway-gossip, defaultMode: 0440}\n"),
+	gossipOnly("        ", "- name: ringway-gossip\n          secret: {secretName: ringway-gossip, defaultMode: 0444}\n"),
 	gossipOnly("        ", "- name: ringway-state\n          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"),
 }
 

@@ -64,7 +64,7 @@ func CheckAccess(path string) (warning string, err error) {
 	case mode&0o004 != 0 && !mountedByEngine(path):
 		return "", fmt.Errorf("%s can be read by every user (mode %04o): chmod 600 %s; where Kubernetes mounts it, defaultMode: 0400 and an fsGroup", path, mode, path)
 	case mode&0o004 != 0 || !mountedByEngine(path):
-		return fmt.Sprintf("%s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 where Kubernetes mounts it", path, mode), nil
+		return fmt.Sprintf("%s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 and an fsGroup where Kubernetes mounts it", path, mode), nil
 	}
 	return "", nil
 }

@@ -84,7 +84,8 @@ type Config struct {
 	ReplenishMin, ReplenishMax time.Duration
 
 	// Streams is how many requests one connection carries at a time: 1 for
-	// HTTP/1.1. At least 1, default 100, which HTTP/2 servers commonly allow.
+	// HTTP/1.1. At least 1, default 100, which HTTP/2 servers commonly allow; see Lease.Full
+	// for those that allow fewer.
 	Streams int
 
 	// MaxPerPeer and MaxTotal limit the connections, including those that are being opened
@@ -194,7 +195,7 @@ var (
 )
 
 func (t *table) exhausted() error {
-	return fmt.Errorf("%w (%d connections, at most %d per peer and %d in total, %d requests each): answer with overload, or raise MaxPerPeer, MaxTotal or Streams",
+	return fmt.Errorf("%w (%d connections, at most %d per peer and %d in total, %d requests each or fewer if the peer allows fewer): answer with overload, or raise MaxPerPeer, MaxTotal, Streams or the limit of the peers",
 		ErrExhausted, len(t.links), t.cfg.MaxPerPeer, t.cfg.MaxTotal, t.cfg.Streams)
 }
 

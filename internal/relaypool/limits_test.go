@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringway/ringway/selection"
 )
 
 // take asks for n places and keeps them.
@@ -101,6 +103,31 @@ func TestRequestsShareAConnectionUpToItsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "connections for 301", r.status().Connections.Total(), 6)
+}
+
+func TestAConnectionThatIsFullGetsNoRequestUntilThereIsRoom(t *testing.T) {
+	r := newRig(t, config()).update(relays(1))
+	before, err := r.take(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := before[10].Link
+	r.Full(before[10], 10, r.now)
+	r.Release(before[0], r.now)
+	tickets, err := r.take(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, third := tickets[0].Link, tickets[10].Link
+	if second == first || third == second || tickets[9].Link != second {
+		t.Errorf("after the first connection was full with 10: %+v", tickets)
+	}
+	r.Report(tickets[0], selection.Success, time.Millisecond, r.now)
+	want(t, "the next after an answer", r.request(Request{}).Link, second)
+	r.Room(first)
+	want(t, "the next after there is room", r.request(Request{}).Link, first)
+	want(t, "evicted", r.told(Evicted, Refreshed), []string(nil))
+	want(t, "requests", r.peer("r1").Requests, 23)
 }
 
 func TestRequestsWaitTogetherForAConnectionThatIsBeingOpened(t *testing.T) {

@@ -22,6 +22,8 @@ type link struct {
 	member   *member // nil while draining
 	open     bool
 	renews   bool // when it is open, the other connections of its member are drained
+	full     bool // its peer takes no more requests on it for now
+	answered bool
 	inFlight int
 	openedAt time.Time
 	idleAt   time.Time // when the last request ended
@@ -38,13 +40,24 @@ type opening struct {
 
 // ready returns the oldest open connection with room for a request, or nil. Newer
 // connections, which were opened for a burst, then become idle and are closed.
-func (m *member) ready(streams int) *link {
+func (t *table) ready(m *member) *link {
 	for _, l := range m.links {
-		if l.open && l.inFlight < streams {
+		if l.open && t.room(l) {
 			return l
 		}
 	}
 	return nil
+}
+
+// room reports whether a connection has room for a request. A peer may allow fewer than
+// Config.Streams, and a connection shows it only some time after it is open: until its first
+// answer it gets no more than the last connection to the peer that was full.
+func (t *table) room(l *link) bool {
+	most := t.cfg.Streams
+	if !l.answered && l.peer.carries > 0 {
+		most = min(most, l.peer.carries)
+	}
+	return !l.full && l.inFlight < most
 }
 
 func (m *member) connected() bool {
@@ -60,7 +73,7 @@ func (m *member) connected() bool {
 // a new one; nil at the limits.
 func (t *table) grow(m *member) *link {
 	for _, l := range m.links {
-		if !l.open && l.inFlight < t.cfg.Streams {
+		if !l.open && t.room(l) {
 			return l
 		}
 	}

@@ -45,6 +45,8 @@ func TestUnderAnyHistoryThePromisesHold(t *testing.T) {
 			"lost":    m.lost,
 			"acquire": m.acquire,
 			"end":     m.end,
+			"full":    m.full,
+			"room":    m.room,
 			"pass":    m.pass,
 			// After every action, as a caller does.
 			"": func(*rapid.T) { m.promoted(); m.step(); m.check() },
@@ -73,6 +75,7 @@ type model struct {
 type modelConn struct {
 	peer     string
 	open     bool
+	full     bool
 	inFlight int
 }
 
@@ -163,6 +166,9 @@ func (m *model) acquire(rt *rapid.T) {
 	if c == nil || c.open != tk.Ready {
 		rt.Fatalf("ticket %+v for connection %+v", tk, c)
 	}
+	if c.full {
+		rt.Fatalf("a connection to %s is full and was given a request", c.peer)
+	}
 	if c.inFlight++; c.inFlight > m.cfg.Streams {
 		rt.Fatalf("%d requests on one connection", c.inFlight)
 	}
@@ -181,6 +187,26 @@ func (m *model) end(rt *rapid.T) {
 	}
 	m.conns[tk.Link].inFlight--
 	m.table.Release(tk, m.now)
+}
+
+func (m *model) full(rt *rapid.T) {
+	i := slices.IndexFunc(m.tickets, func(tk ticket) bool { return m.conns[tk.Link].open })
+	if i < 0 {
+		return
+	}
+	tk := m.tickets[i]
+	m.tickets = slices.Delete(m.tickets, i, i+1)
+	c := m.conns[tk.Link]
+	c.full = true
+	c.inFlight--
+	m.table.Full(tk, rapid.IntRange(1, 3).Draw(rt, "carries"), m.now)
+}
+
+func (m *model) room(rt *rapid.T) {
+	if id, c := m.pick(rt, true); c != nil {
+		c.full = false
+		m.table.Room(id)
+	}
 }
 
 func (m *model) pass(rt *rapid.T) {

@@ -45,7 +45,7 @@ func (t *table) Acquire(r Request, now time.Time) (ticket, error) {
 	var bound *peer
 	if r.Key != "" {
 		if bound = t.bindings.find(r.Key, t.now); bound != nil && !excluded(bound) {
-			if l := bound.member.ready(t.cfg.Streams); l != nil {
+			if l := t.ready(bound.member); l != nil {
 				return t.take(l), nil
 			}
 			if l := t.grow(bound.member); l != nil {
@@ -54,10 +54,7 @@ func (t *table) Acquire(r Request, now time.Time) (ticket, error) {
 		}
 	}
 	full := false
-	for _, find := range [...]func(*member) *link{
-		func(m *member) *link { return m.ready(t.cfg.Streams) },
-		t.grow,
-	} {
+	for _, find := range [...]func(*member) *link{t.ready, t.grow} {
 		for i := range t.primaries {
 			at := (t.turn + i) % len(t.primaries)
 			m := t.primaries[at]
@@ -96,7 +93,7 @@ func (t *table) acquireElsewhere(excluded func(*peer) bool) (ticket, error) {
 		if excluded(m.peer) {
 			continue
 		}
-		if l := m.ready(t.cfg.Streams); l != nil {
+		if l := t.ready(m); l != nil {
 			return t.take(l), nil
 		}
 	}
@@ -106,7 +103,7 @@ func (t *table) acquireElsewhere(excluded func(*peer) bool) (ticket, error) {
 			continue
 		}
 		waiting = true
-		if l := m.links[0]; l.inFlight < t.cfg.Streams {
+		if l := m.links[0]; t.room(l) {
 			return t.take(l), nil
 		}
 	}
@@ -144,6 +141,7 @@ func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, no
 	}
 	switch o {
 	case selection.Success:
+		l.answered = true
 		h.success(max(latency, 0), t.cfg.Alpha, t.now)
 		evictIf(t.slow)
 	case selection.Failure, selection.NoAnswer:
@@ -151,6 +149,7 @@ func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, no
 		h.failure(t.now)
 		evictIf(t.failing)
 	case selection.Shed:
+		l.answered = true
 		h.shed(t.now)
 	}
 }
@@ -174,6 +173,23 @@ func (t *table) Release(tk ticket, now time.Time) {
 	default:
 		l.idleAt = t.now
 		t.sooner = t.sooner || len(l.member.links) > 1
+	}
+}
+
+// Full gives a place back unused: the peer takes no more requests on this connection until Room,
+// and it carries that many.
+func (t *table) Full(tk ticket, carries int, now time.Time) {
+	if l := t.links[tk.Link]; l != nil {
+		l.full, l.peer.carries = true, carries
+		l.peer.requests--
+	}
+	t.Release(tk, now)
+}
+
+// Room reports that the peer takes requests on a connection again.
+func (t *table) Room(id linkID) {
+	if l := t.links[id]; l != nil {
+		l.full = false
 	}
 }
 
@@ -212,6 +228,16 @@ func (l *Lease[C]) Release() {
 	}
 	l.released = true
 	l.pool.finish(func(now time.Time) { l.pool.table.Release(l.ticket, now) })
+}
+
+// Full gives the place back unused, because the peer takes no more requests on this connection
+// for now: it allows fewer than Config.Streams, or has not ended some that the pool counts as
+// ended. The connection, which carries that many, gets no request until the caller calls room,
+// from any goroutine.
+func (l *Lease[C]) Full(carries int) (room func()) {
+	l.released = true
+	l.pool.finish(func(now time.Time) { l.pool.table.Full(l.ticket, carries, now) })
+	return func() { l.pool.finish(func(time.Time) { l.pool.table.Room(l.ticket.Link) }) }
 }
 
 // finish is change for the path of a request: it steps the table only if that is needed.

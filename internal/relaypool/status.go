@@ -38,6 +38,8 @@ type peer struct {
 	member *member // its place in the pool, or the place that it is being connected for
 	links  int     // its connections, including opening and draining ones
 
+	carries int // how many requests a connection carried when it was full last, 0 for never
+
 	requests, failures uint64 // since the peer was added
 
 	backoff      outlier.Backoff // of evictions for its health

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,7 +142,12 @@ const (
 // relayConn is a connection to a relay.
 type relayConn struct {
 	*http.ClientConn
-	lost func(error)
+	lost    func(error)
+	limit   atomic.Int64           // the most requests at a time that the relay allows, 0 if not known
+	waiting atomic.Pointer[func()] // to be called when there is room, nil while there is
+
+	mu        sync.Mutex // guards beginning; Available is read under it, too
+	beginning int        // requests that net/http does not count yet
 }
 
 func newTransport(cfg Config) *http.Transport {
@@ -174,12 +180,70 @@ func (c *Client) open(ctx context.Context, relay relaypool.Peer, lost func(error
 	if err != nil {
 		return nil, err
 	}
+	r := &relayConn{ClientConn: conn, lost: lost}
 	conn.SetStateHook(func(conn *http.ClientConn) {
 		if err := conn.Err(); err != nil {
 			lost(err)
 		}
+		r.checkRoom()
 	})
-	return &relayConn{conn, lost}, nil
+	return r, nil
+}
+
+// begin reports whether the relay takes one more request now, and counts it until begun. The
+// reservations of net/http are not used: each request that waits to be sent counts the reservations
+// of the others as streams, so those made before the relay's limit was known can block each other.
+func (r *relayConn) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Available() <= r.beginning {
+		return false
+	}
+	r.beginning++
+	return true
+}
+
+// begun reports that a request has been sent, and so is counted by net/http, or has failed.
+func (r *relayConn) begun() {
+	r.mu.Lock()
+	r.beginning--
+	r.mu.Unlock()
+	r.checkRoom()
+}
+
+// learn stores the relay's limit, which is known when there is an answer.
+func (r *relayConn) learn() {
+	if before, free, after := r.InFlight(), r.Available(), r.InFlight(); free > 0 && before == after { // no request began or ended meanwhile
+		r.limit.Store(int64(before + free))
+	}
+}
+
+// full reports whether the connection takes no requests because it carries as many as the relay
+// allows, and how many. If the relay closes the connection, it carries fewer. An unknown limit
+// counts as reached, because a connection that the relay closes ends with its last request.
+func (r *relayConn) full() (carries int, _ bool) {
+	before, free, after := r.InFlight(), r.Available(), r.InFlight()
+	carries = max(before, after) + free // what is free is taken by requests that begin
+	return carries, r.Err() == nil && (free > 0 || int64(carries) >= max(1, r.limit.Load()))
+}
+
+// onRoom calls room when the relay takes requests again.
+func (r *relayConn) onRoom(room func()) {
+	r.waiting.Store(&room)
+	r.checkRoom() // a request may have ended before
+}
+
+// checkRoom follows whatever may have made room.
+func (r *relayConn) checkRoom() {
+	if r.waiting.Load() == nil {
+		return
+	}
+	r.mu.Lock()
+	free := r.Available() > r.beginning
+	r.mu.Unlock()
+	if room := r.waiting.Load(); free && room != nil && r.waiting.CompareAndSwap(room, nil) {
+		(*room)()
+	}
 }
 
 type metrics struct{ retries, refused *prometheus.CounterVec }

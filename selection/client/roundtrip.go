@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/net/http2"
@@ -92,8 +93,11 @@ func (t *trip) run() (*http.Response, error) {
 			return nil, t.fail(err)
 		}
 		resp, sent, err := t.attempt(lease)
-		if err == nil {
+		switch err {
+		case nil:
 			return resp, nil
+		case errFull:
+			continue
 		}
 		t.failed = append(t.failed, fmt.Errorf("relay %s: %w", lease.Peer().ID, err))
 		if err != errRetired {
@@ -132,23 +136,29 @@ func (t *trip) fail(err error) error {
 	return fmt.Errorf("client: %d attempts: %w", len(t.failed), errors.Join(append(t.failed, kindOf(err))...))
 }
 
-// errRetired: the relay takes no more requests on this connection.
-var errRetired = errors.New("the connection takes no more requests")
+var (
+	// errRetired: the relay takes no more requests on this connection.
+	errRetired = errors.New("the connection takes no more requests")
+	// errFull: the relay takes no more requests on this connection for now. This is no attempt.
+	errFull = errors.New("the connection is full")
+)
 
 // attempt sends the request once. sent reports whether the relay may have received a part
 // of it.
 func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, sent bool, _ error) {
 	conn, c := lease.Conn(), t.client
-	// With HTTP/2, Reserve fails if the connection takes no more streams. An HTTP/1.1
-	// connection may still be finishing the last answer, and RoundTrip waits for that.
-	if !c.cfg.HTTP1 && conn.Reserve() != nil {
-		conn.lost(errRetired)
-		lease.Release()
-		return nil, false, errRetired
+	// An HTTP/1.1 connection may still be finishing the last answer, and RoundTrip waits for that.
+	begun := func() {}
+	if !c.cfg.HTTP1 {
+		if !conn.begin() {
+			return nil, false, refused(lease)
+		}
+		begun = sync.OnceFunc(conn.begun)
 	}
+	defer begun()
 	var wrote atomic.Bool
 	ctx := httptrace.WithClientTrace(t.req.Context(), &httptrace.ClientTrace{
-		WroteHeaders: func() { wrote.Store(true) },
+		WroteHeaders: func() { wrote.Store(true); begun() },
 	})
 	out := t.req.Clone(ctx)
 	out.URL.Scheme = c.scheme()
@@ -164,7 +174,6 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 	if t.handed && hasBody(t.req) {
 		body, err := t.req.GetBody()
 		if err != nil {
-			conn.Release()
 			lease.Release()
 			return nil, false, fmt.Errorf("read the body again: %w", err)
 		}
@@ -177,16 +186,33 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 		lease.Release()
 		return nil, wrote.Load() && !unsent(err), err
 	}
+	conn.learn()
 	resp.Request = t.req
 	resp.Body = hold(resp, lease)
 	return resp, true, nil
 }
 
+// refused gives back the place on a connection that takes no request.
+func refused(lease *relaypool.Lease[*relayConn]) error {
+	conn := lease.Conn()
+	if carries, full := conn.full(); full {
+		conn.onRoom(lease.Full(carries))
+		return errFull
+	}
+	conn.lost(errRetired)
+	lease.Release()
+	return errRetired
+}
+
 // unsent reports whether HTTP/2 guarantees that the relay did not process the request
 // (RFC 9113, 8.7).
-func unsent(err error) bool {
+func unsent(err error) bool { return err.Error() == wire.GoAway || overLimit(err) }
+
+// overLimit reports whether the relay refused a stream because it carries as many as it allows,
+// which a connection does not know when it is new.
+func overLimit(err error) bool {
 	var stream http2.StreamError
-	return err.Error() == wire.GoAway || errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
+	return errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }
 
 func (t *trip) outcome(resp *http.Response, err error) selection.Outcome {
@@ -195,6 +221,8 @@ func (t *trip) outcome(resp *http.Response, err error) selection.Outcome {
 		return selection.Cancelled
 	case err != nil && err.Error() == wire.GoAway: // an orderly shutdown is not a failure
 		return selection.Cancelled
+	case err != nil && overLimit(err):
+		return selection.Shed
 	case err != nil:
 		return selection.Failure
 	case resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests:

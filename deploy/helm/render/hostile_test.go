@@ -64,6 +64,12 @@ func TestWrongValuesAreRefusedWithTheirPath(t *testing.T) {
 		{"ingress.port", `70000`, "/ingress/port"},
 		{"networkPolicy.clients", `[]`, "/networkPolicy/clients"},     // Kubernetes admits all
 		{"networkPolicy.clients", `[{}]`, "/networkPolicy/clients/0"}, // Kubernetes refuses it
+		// A rule without what it lacks admits all sources to all ports.
+		{"networkPolicy.workers", `[{}]`, "/networkPolicy/workers/0"},
+		{"networkPolicy.workers", `[{"port": 8080}]`, "/networkPolicy/workers/0"},
+		{"networkPolicy.workers", `[{"from": [], "ports": [{"port": 8080}]}]`, "/networkPolicy/workers/0/from"},
+		{"networkPolicy.workers", `[{"ports": []}]`, "/networkPolicy/workers/0/ports"},
+		{"networkPolicy.egress", `[{"port": 4318}]`, "/networkPolicy/egress/0"},
 		{"example.service", `"echo=10.0.0.1:80;x"`, "/example/service"},
 		{"example.autoscaling", `{"enabled": true, "inFlight": 0}`, "/example/autoscaling/inFlight"},
 		{"example.autoscaling.maxReplicas", `"30"`, "/example/autoscaling/maxReplicas"},

@@ -9,6 +9,7 @@ import (
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
+	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -107,7 +108,6 @@ func TestTheLibraryMakesTheExampleOfItsPlainDeployment(t *testing.T) {
 			delete(pod, "initContainers")
 			delete(pod, "volumes")
 			delete(pod, "terminationGracePeriodSeconds")
-			delete(pod["securityContext"].(map[string]any), "fsGroup")
 			delete(pod["containers"].([]any)[0].(map[string]any), "lifecycle")
 			text, err := yaml.Marshal(content)
 			if err != nil {
@@ -213,6 +213,41 @@ func TestTheLibraryChangesNothingOfThePod(t *testing.T) {
 		if !slices.Equal(order, []string{"migrate", "ringway-keys", "ringway-worker"}) || last.RestartPolicy == nil || *last.RestartPolicy != core.ContainerRestartPolicyAlways {
 			t.Errorf("%s: init containers %v, the last with %v", c.kind, order, last.RestartPolicy)
 		}
+	}
+}
+
+// Kubelet would give every file of the claim to an fsGroup, and let the group write it. Without one, the
+// containers of the library, whose user is none of the pod's, must be able to read what they mount.
+func TestTheLibraryLeavesTheFilesOfThePodToTheirOwners(t *testing.T) {
+	object := strings.Replace(deployment, "kind: Deployment", "kind: StatefulSet", 1) + `
+      volumes: [{name: password, secret: {secretName: password, defaultMode: 0400}}]
+  volumeClaimTemplates:
+    - metadata: {name: data}
+      spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`
+	files, err := release{}.files(shop(t, object, libraryLine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set apps.StatefulSet
+	if err := yaml.UnmarshalStrict([]byte(files["shop/templates/shop.yaml"]), &set); err != nil {
+		t.Fatal(err)
+	}
+	pod := set.Spec.Template.Spec
+	if pod.SecurityContext != nil {
+		t.Errorf("the security context of the pod is %+v", pod.SecurityContext)
+	}
+	modes := map[string]int32{}
+	for _, v := range pod.Volumes {
+		if v.Secret != nil {
+			modes[v.Name] = *v.Secret.DefaultMode
+		}
+		if v.CSI != nil && v.CSI.VolumeAttributes["csi.cert-manager.io/fs-group"] != "65532" {
+			t.Errorf("the certificate is not for the group of the worker: %v", v.CSI.VolumeAttributes)
+		}
+	}
+	if want := map[string]int32{"password": 0o400, "ringway-gossip": 0o444, "ringway-admin": 0o444}; !maps.Equal(modes, want) {
+		t.Errorf("modes of the secrets %v, want %v", modes, want)
 	}
 }
 

@@ -131,6 +131,9 @@ var rows = append(append([]row{
 	{"networkPolicy.egress", `[{"ports": [{"port": 4318}]}]`, map[string]string{
 		"NetworkPolicy/relay spec.egress[4].ports[0].port": "4318",
 	}},
+	{"networkPolicy.workers", `[{"ports": [{"port": 8080}]}]`, map[string]string{
+		"NetworkPolicy/worker spec.ingress[3].ports[0].port": "8080",
+	}},
 	{"networkPolicy.monitoringNamespace", `"metrics"`, map[string]string{
 		"NetworkPolicy/relay spec.ingress[2].from[1].namespaceSelector.matchLabels.kubernetes.io/metadata.name":  `"metrics"`,
 		"NetworkPolicy/worker spec.ingress[2].from[0].namespaceSelector.matchLabels.kubernetes.io/metadata.name": `"metrics"`,

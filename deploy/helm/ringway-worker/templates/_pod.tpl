@@ -105,12 +105,14 @@
               csi.cert-manager.io/duration: 720h
               csi.cert-manager.io/renew-before: 240h # members reread the files without a restart
               csi.cert-manager.io/fs-group: "65532"
+        # Mode 0444, because an fsGroup would change the group of the files in your own volumes.
+        # Only the containers that mount a secret reach it.
         {{- if not .Values.example.attach }}
         - name: ringway-gossip
-          secret: {secretName: {{ toJson .Values.secrets.gossip }}, defaultMode: 0440}
+          secret: {secretName: {{ toJson .Values.secrets.gossip }}, defaultMode: 0444}
         {{- end }}
         - name: ringway-admin
-          secret: {secretName: {{ toJson .Values.secrets.admin }}, defaultMode: 0440}
+          secret: {secretName: {{ toJson .Values.secrets.admin }}, defaultMode: 0444}
         {{- if not .Values.example.attach }}
         - name: ringway-state
           emptyDir: {medium: Memory, sizeLimit: 1Mi}

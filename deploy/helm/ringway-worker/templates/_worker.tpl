@@ -6,7 +6,7 @@ worker offers, as in RINGWAY_SERVICE:
   {{ include "ringway.worker" (list . "shop.deployment" "shop=127.0.0.1:8080;check=http:/healthz") }}
 
 It adds init containers, volumes and the label ringway.io/role. Where they are not set, it sets the
-preStop of the containers, the grace period, and the group of the files.
+preStop of the containers and the grace period.
 */ -}}
 {{- define "ringway.worker" -}}
 {{- if ne (len .) 3 }}{{ fail "ringway.worker: want (list CONTEXT TEMPLATE SERVICES)" }}{{ end }}
@@ -40,9 +40,6 @@ preStop of the containers, the grace period, and the group of the files.
 {{- $_ := set $spec "initContainers" (concat ($spec.initContainers | default list) $added.initContainers) }}
 {{- $_ := set $spec "volumes" (concat ($spec.volumes | default list) $added.volumes) }}
 {{- if not (hasKey $spec "terminationGracePeriodSeconds") }}{{ $_ := set $spec "terminationGracePeriodSeconds" 330 }}{{ end }}
-{{- $security := $spec.securityContext | default dict }}
-{{- if not (hasKey $security "fsGroup") }}{{ $_ := set $security "fsGroup" 65532 }}{{ end }}
-{{- $_ := set $spec "securityContext" $security }}
 {{- $metadata := $template.metadata | default dict }}
 {{- $_ := set $metadata "labels" (merge (dict "ringway.io/role" "worker") ($metadata.labels | default dict)) }}
 {{- $_ := set $template "metadata" $metadata }}
