@@ -272,6 +272,28 @@ func TestTheDashboardShowsWhatIsMeasuredWithUnitsAndWithoutOverlap(t *testing.T)
 	}
 }
 
+func TestTheDashboardCountsDownToTheEndOfEveryCertificateThatAnAlertWatches(t *testing.T) {
+	var d dashboard
+	if err := json.Unmarshal(read(t, "grafana/ringway.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	shown := d.Panels[slices.IndexFunc(d.Panels, func(p panel) bool { return p.Title == "Next certificate expiry" })].Targets[0].Expr
+	for _, a := range alerts(t) {
+		if !strings.HasPrefix(a.Alert, "RingwayCertificateExpires") {
+			continue
+		}
+		watched := series.FindAllString(a.Expr, -1)
+		if len(watched) != 3 {
+			t.Errorf("%s watches %q, want the certificates of members, their authorities and the ingress", a.Alert, watched)
+		}
+		for _, name := range watched {
+			if !strings.Contains(shown, name) {
+				t.Errorf("%s watches %s, the dashboard does not: %s", a.Alert, name, shown)
+			}
+		}
+	}
+}
+
 // queries are the dashboard's queries, whose syntax promtool checks.
 func (d dashboard) rules() string {
 	var text strings.Builder

@@ -44,7 +44,8 @@ type Reload struct {
 	Reason   string            `json:"reason,omitempty"`
 }
 
-// Block refuses the requests of a caller to a service; one of the two may be *.
+// Block refuses the requests of a caller to a service; one of the two may be *. An IPv6 address is
+// blocked with its /64, which Caller then is.
 type Block struct {
 	Caller  string `json:"caller"`
 	Service string `json:"service"`

@@ -282,8 +282,11 @@ type Explanation struct {
 
 // Limits are what can refuse requests to a service: RateLimits, and Blocks of all callers.
 type Limits struct {
-	RateLimits []RateLimit `json:"rate_limits,omitempty"`
-	Blocks     []Block     `json:"blocks,omitempty"`
+	// NotForClients is true if --ingress-service is set and does not have the service: clients of this
+	// relay get the same 404 as for a service that no worker offers. Forwarded requests pass.
+	NotForClients bool        `json:"not_for_clients,omitempty"`
+	RateLimits    []RateLimit `json:"rate_limits,omitempty"`
+	Blocks        []Block     `json:"blocks,omitempty"`
 }
 
 // RateLimit is a limit on requests per second that applies to a service.

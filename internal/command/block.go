@@ -56,7 +56,7 @@ func BlockCommand() *cobra.Command {
 	change := func(operation string, c *cobra.Command) *cobra.Command {
 		request := api.BlockRequest{Operation: operation}
 		c.Args = cobra.NoArgs
-		c.Flags().StringVar(&request.Caller, "caller", "*", "name in a client's certificate, address, or what a trusted proxy names; * is each")
+		c.Flags().StringVar(&request.Caller, "caller", "*", "name in a client's certificate, address (of IPv6 with its whole /64), or what a trusted proxy names; * is each")
 		c.Flags().StringVar(&request.Service, "service", "*", "name of the service; * is each")
 		all := c.Flags().Bool("all", false, everywhere)
 		var last time.Duration

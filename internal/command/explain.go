@@ -108,6 +108,9 @@ func policyText(fields []api.PolicyField) string {
 
 // limitRows adds what can refuse requests.
 func limitRows(p *page, l *api.Limits) {
+	if l.NotForClients {
+		p.row("clients", "get 404 unknown_service: --ingress-service of this relay does not have the service")
+	}
 	for _, b := range l.Blocks {
 		p.row("blocked", "%s", blockText(&b))
 	}
@@ -165,8 +168,8 @@ func RouteCommand() *cobra.Command {
 			"A relay that forwards the service names the relays. It lists the limits on requests per\n" +
 			"second and the blocks of all callers. With --url in place of SERVICE it also shows what\n" +
 			"names the service of such a request: a header, the domain, or which of the routes.\n\n" +
-			"The exit code is 2 when the relay knows no such service, when nothing names one, or\n" +
-			"when no worker could be picked.",
+			"The exit code is 2 when the relay knows no such service, when nothing names one, when\n" +
+			"no worker could be picked, or with --url when clients may not reach the service.",
 		Example: "  relay route billing\n  relay route billing --key alice\n  relay route --url https://shop.example.com/pay --header 'X-Tenant: acme'\n  relay route billing --key alice -o json | jq -r .decision.winner"}
 	call := serviceCall(c)
 	key := c.Flags().String("key", "", "key of the request, as in its Ringway-Key header")
@@ -193,6 +196,8 @@ func RouteCommand() *cobra.Command {
 			case err != nil:
 			case a.Naming != nil && a.Service == "":
 				err = fmt.Errorf("%w: nothing names a service: the request has no Ringway-Service header, and neither --domain nor a route matches it", ErrNothingMatched)
+			case a.Naming != nil && a.NotForClients:
+				err = fmt.Errorf("%w: clients of %s get 404 for %s: its --ingress-service does not have the service; add it there", ErrNothingMatched, a.Relay, a.Service)
 			case a.Decision != nil && a.Decision.Winner == "":
 				err = fmt.Errorf("%w: %s", ErrNothingMatched, a.Decision.Reason)
 			case a.Role == "none":

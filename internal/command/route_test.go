@@ -171,3 +171,19 @@ func TestRouteAsksARelayForWhatItWouldDo(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The worker still gets what other relays forward, so only the question about a client's request fails.
+func TestRouteOfARequestFailsIfClientsMayNotReachItsService(t *testing.T) {
+	a := api.Route{Service: "echo", Relay: "r1", Role: "affine", Naming: &api.Naming{By: "domain"}, Limits: api.Limits{NotForClients: true},
+		Decision: &api.Decision{Strategy: "p2c", Origin: "default", Winner: "w1"}}
+	addr, _ := answering(t, a)
+	out, _, err := execute(t, command.RouteCommand(), "--url", "http://echo.svc.test/", "--admin-addr", addr)
+	if !errors.Is(err, command.ErrNothingMatched) || !strings.Contains(err.Error(), "--ingress-service") || !strings.Contains(out, "clients   get 404") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	a.Naming = nil
+	addr, _ = answering(t, a)
+	if out, _, err = execute(t, command.RouteCommand(), "echo", "--admin-addr", addr); err != nil || !strings.Contains(out, "clients   get 404") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -220,6 +220,7 @@ func (r *Relay) explain(w http.ResponseWriter, req *http.Request, s *routing.Ser
 // relay in each limit.
 func (r *Relay) limitsOf(s *routing.Service, requests *ingress.Requests) (l api.Limits) {
 	route := s.Route()
+	l.NotForClients = !requests.ForClients(s.Name)
 	for _, limit := range r.Rates.Of(s, requests) {
 		a := api.RateLimit{Of: limit.Of, Subject: limit.Caller, Rate: limit.Rate.String(), Burst: limit.Rate.Burst, Refused: limit.Refused}
 		if limit.Of == ingress.RateOfRoute {

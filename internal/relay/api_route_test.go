@@ -285,6 +285,37 @@ func TestTheAnswerAboutARequestNamesTheRouteThatDecides(t *testing.T) {
 	}
 }
 
+// Clients get the same answer as for a service that no worker offers.
+func TestTheAnswerAboutARouteNamesTheServicesThatClientsMayNotReach(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	only := f.relay(func(s *Settings) { s.Requests.Domain, s.Requests.OnlyServices = "svc.test", []string{"other"} })
+	every := f.relay(func(s *Settings) { s.Requests.Domain = "svc.test" })
+	f.named("w1", advertise.Service{Name: "echo"})
+	f.named("w2", advertise.Service{Name: "other"})
+	for _, r := range f.relays {
+		r.settled(t, "echo", 1)
+		r.settled(t, "other", 1)
+	}
+	for _, c := range []struct {
+		relay   *runningRelay
+		service string
+		want    int
+	}{{only, "echo", http.StatusNotFound}, {only, "other", http.StatusOK}, {every, "echo", http.StatusOK}} {
+		if resp, body := c.relay.call(t, "GET", "/", nil, "Host: "+c.service+".svc.test"); resp.StatusCode != c.want {
+			t.Errorf("%s at %s: %s %s", c.service, c.relay.id, resp.Status, body)
+		}
+		for _, path := range []string{"route?url=http://" + c.service + ".svc.test/", "services/" + c.service + "/route", "services/" + c.service + "/explain"} {
+			var a struct {
+				NotForClients bool `json:"not_for_clients"`
+			}
+			if status, text := c.relay.api(t, "/api/v1/"+path, &a); status != http.StatusOK || a.NotForClients != (c.want == http.StatusNotFound) {
+				t.Errorf("%s at %s: %d %s", path, c.relay.id, status, text)
+			}
+		}
+	}
+}
+
 func TestTheAnswerAboutARequestHasTheLimitsThatCountIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/api"
+	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -138,6 +142,49 @@ func TestACheckCreatesNoRequestLog(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the file is there")
+	}
+}
+
+// r1 has no worker that it reaches, and relays to forward to, as when all workers of its zone end.
+func TestARelayThatCarriesARequestBecauseNoWorkerCouldIsNotExplainedByTheWorkers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "requests.log")
+	f := newFleet(t)
+	r := f.relay(func(s *Settings) { s.SkipRelays.Set("echo=r1"); s.RequestLog, s.Explanations = path, 5 })
+	f.relay(func(s *Settings) { s.SkipRelays.Set("echo=r1") })
+	f.echo("w1")
+	for _, r := range f.relays {
+		r.settled(t, "echo", 1)
+	}
+	s, _ := r.Routes.Service("echo")
+	r.await(t, "a connection to r2", func() bool {
+		resp, _ := r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+		return resp.StatusCode == 200
+	})
+	ends := procs.Listen(t)
+	procs.Accept(t, ends, func(net.Conn) {})
+	dead, err := upstream.NewPool(upstream.Config{Address: ends.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(dead.Close)
+	relays := s.Route().Forward
+	var x api.ExplainedRequest
+	r.await(t, "a request that a worker and then r2 gets", func() bool { // the router may replace the route before
+		route := &routing.Route{Elsewhere: relays, Range: []*routing.Target{{ID: "w9.1", Node: "w9", Weight: 1, Pool: dead}}}
+		if err := s.SetRoute(route, 0); err != nil {
+			t.Fatal(err)
+		}
+		before := len(recordsOf(t, path))
+		r.call(t, http.MethodGet, "/", nil, "Ringway-Service: echo")
+		var records []map[string]any
+		r.await(t, "the record", func() bool { records = recordsOf(t, path); return len(records) > before })
+		x = api.ExplainedRequest{}
+		r.api(t, "/api/v1/requests/"+records[before]["ringway.request.id"].(string)+"/explain", &x)
+		return x.Status == http.StatusOK && len(x.Attempts) == 2
+	})
+	if worker, relay := x.Attempts[0], x.Attempts[1]; worker.Decision == nil || relay.Endpoint != "r2" || relay.Decision != nil {
+		t.Errorf("%+v, then %+v explained by %+v", worker, relay, relay.Decision)
 	}
 }
 

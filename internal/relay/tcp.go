@@ -205,9 +205,8 @@ func (t *tcpSettings) listeners() (listeners []TCPListener) {
 
 // checkSessions refuses addresses at which every session would be refused.
 func checkSessions(listeners []TCPListener, requests Requests) (problems []settings.Problem) {
-	only := requests.OnlyServices
 	for _, l := range listeners {
-		if l.Service != "" && len(only) > 0 && !slices.Contains(only, l.Service) {
+		if l.Service != "" && !requests.ForClients(l.Service) {
 			problems = append(problems, settings.Problem{Setting: "tcp-ingress", Related: []string{"ingress-service"}, Value: l.Service,
 				Reason: "clients of this relay may not reach this service", Allowed: "the services of --ingress-service"})
 		}

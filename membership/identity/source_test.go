@@ -169,6 +169,39 @@ func TestAuthoritiesAreReplacedToo(t *testing.T) {
 	expect("with the newer alone", false, true)
 }
 
+// The alerts read this end: an old authority must not fire them once nothing depends on it.
+func TestTheEndOfTheAuthorityIsThatOfTheOneThatOurCertificateDependsOn(t *testing.T) {
+	older, err := NewAuthority(AuthorityConfig{Name: "older", Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := newAuthority(t)
+	f, c, reg := filesIn(t.TempDir()), claimsOf(RoleRelay, "relay-1"), prometheus.NewRegistry()
+	both := append(append([]byte(nil), older.CertificatePEM()...), newer.CertificatePEM()...)
+	p := issued(t, older, c)
+	write(t, f, p)
+	s, err := NewSource(f, SourceConfig{Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := func(step string, of *Authority) {
+		t.Helper()
+		if got := logtest.Series(t, reg, "ringway_certificate_expiry_timestamp_seconds")["authority"]; got != float64(of.Certificate().NotAfter.Unix()) {
+			t.Errorf("%s: the authority ends at %v, want that of %s", step, got, of.Certificate().Subject.CommonName)
+		}
+	}
+	ends("at first", older)
+	p.Authorities = both
+	write(t, f, p)
+	mustReload(t, s, true)
+	ends("with both", older)
+	p = issued(t, newer, c)
+	p.Authorities = both
+	write(t, f, p)
+	mustReload(t, s, true)
+	ends("with both and a certificate of the newer", newer)
+}
+
 func TestAnUnusableCertificateKeepsTheOldOneAndIsLoggedOnce(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	c := claimsOf(RoleRelay, "relay-1")

@@ -102,3 +102,12 @@ func sameCaller(text string) string {
 	}
 	return networkOf(addr.Unmap()).String()
 }
+
+// shownCaller returns a name of sameCaller as operators should see it: an IPv6 address stands for its
+// /64 there, and alone would hide how many clients are meant. sameCaller reads this form, too.
+func shownCaller(caller string) string {
+	if addr, err := netip.ParseAddr(caller); err == nil && addr.Is6() {
+		return netip.PrefixFrom(addr, 64).String()
+	}
+	return caller
+}

@@ -37,7 +37,7 @@ const (
 	BlockOfCommand BlockOrigin = "command"
 )
 
-// BlockState is a block in effect.
+// BlockState is a block in effect. Its caller is an IPv6 network, if it is that of an IPv6 address.
 type BlockState struct {
 	Block
 	Origin BlockOrigin
@@ -159,7 +159,7 @@ func (b Block) at() [2]string { return [2]string{sameCaller(b.Caller), b.Service
 
 // hold returns the block with the count of the one that it replaces.
 func (b Block) hold(origin BlockOrigin, before map[[2]string]*heldBlock) *heldBlock {
-	b.Caller = sameCaller(b.Caller) // operators see what is blocked
+	b.Caller = sameCaller(b.Caller)
 	held := &heldBlock{Block: b, origin: origin, refused: new(atomic.Uint64)}
 	if one := before[b.at()]; one != nil {
 		held.refused = one.refused
@@ -170,7 +170,11 @@ func (b Block) hold(origin BlockOrigin, before map[[2]string]*heldBlock) *heldBl
 // holds reports whether the block has not ended.
 func (b *heldBlock) holds(now time.Time) bool { return b.Until.IsZero() || now.Before(b.Until) }
 
-func (b *heldBlock) state() BlockState { return BlockState{b.Block, b.origin, b.refused.Load()} }
+func (b *heldBlock) state() BlockState {
+	shown := b.Block
+	shown.Caller = shownCaller(b.Caller) // operators see what is blocked
+	return BlockState{shown, b.origin, b.refused.Load()}
+}
 
 // find returns the block of a request that arrives now, nil if there is none.
 func (b blocks) find(caller, service string, now time.Time) *heldBlock {
@@ -195,7 +199,7 @@ func (t *request) blocked(by blocks, service *routing.Service) bool {
 	metrics.rejected(wire.CodeBlocked)
 	metrics.refused.Add(1)
 	f := failure{Text: "the operator has blocked this caller or this service", Code: wire.CodeBlocked, Service: service.Name}
-	f.detail = fmt.Sprintf("caller %s, service %s", one.Caller, one.Service)
+	f.detail = fmt.Sprintf("caller %s, service %s", shownCaller(one.Caller), one.Service)
 	if one.Reason != "" {
 		f.detail += ": " + one.Reason
 	}

@@ -141,14 +141,19 @@ func TestABlockOfAnIPv6AddressIsThatOfItsNetworkHoweverItIsWritten(t *testing.T)
 		by := NewBlockList(prometheus.NewRegistry())
 		h := blocking(t, by)
 		added, err := by.Add(Block{Caller: caller, Service: "*"}, time.Now())
-		if err != nil || added.Caller != "2001:db8::" {
-			t.Errorf("%s is added as %q, %v", caller, added.Caller, err)
+		if listed := by.List(time.Now()); err != nil || added.Caller != "2001:db8::/64" || len(listed) != 1 || listed[0] != added {
+			t.Errorf("%s is added as %q, %v, and listed as %+v", caller, added.Caller, err, listed)
 		}
 		if !h.refusesAsBlocked("[2001:db8::7]") || !h.refusesAsBlocked("[2001:db8::8]") || h.refusesAsBlocked("[2001:db8:0:1::7]") {
 			t.Errorf("%s: other addresses than those of its network are refused", caller)
 		}
-		if _, err := by.Remove("2001:db8::9", "*", time.Now()); err != nil || h.refusesAsBlocked("[2001:db8::7]") {
-			t.Errorf("%s is not removed: %v", caller, err)
+		for _, text := range []string{"2001:db8::9", added.Caller} { // what is listed can be removed
+			if removed, err := by.Remove(text, "*", time.Now()); err != nil || removed.Caller != added.Caller || h.refusesAsBlocked("[2001:db8::7]") {
+				t.Errorf("%s is not removed as %s: %+v, %v", caller, text, removed, err)
+			}
+			if _, err := by.Add(Block{Caller: caller, Service: "*"}, time.Now()); err != nil {
+				t.Error(err)
+			}
 		}
 		if h := blocking(t, NewBlockList(prometheus.NewRegistry()), Block{Caller: caller, Service: "echo"}); !h.refusesAsBlocked("[2001:db8::7]") {
 			t.Errorf("%s in the file blocks nothing", caller)
@@ -156,8 +161,8 @@ func TestABlockOfAnIPv6AddressIsThatOfItsNetworkHoweverItIsWritten(t *testing.T)
 	}
 	by := NewBlockList(prometheus.NewRegistry())
 	h := blocking(t, by)
-	if _, err := by.Add(Block{Caller: "::ffff:192.0.2.1", Service: "*"}, time.Now()); err != nil || !h.refusesAsBlocked("192.0.2.1") {
-		t.Errorf("an IPv4 address in the form of IPv6 blocks nothing: %v", err)
+	if added, err := by.Add(Block{Caller: "::ffff:192.0.2.1", Service: "*"}, time.Now()); err != nil || added.Caller != "192.0.2.1" || !h.refusesAsBlocked("192.0.2.1") {
+		t.Errorf("an IPv4 address in the form of IPv6 blocks %q: %v", added.Caller, err)
 	}
 	for _, network := range []string{"2001:db8::/48", "192.0.2.0/24"} {
 		if _, err := by.Add(Block{Caller: network, Service: "*"}, time.Now()); err == nil {

@@ -134,6 +134,7 @@ func (t *request) choose(now, deadline time.Duration) error {
 	if takeErr != nil {
 		return err // it has left
 	}
+	t.explainPick(pick, "it did not act on the last attempt and there is no other endpoint, so it gets the request once more over another connection")
 	t.at.destination = destination{target: pick.Value(), pick: pick, by: last.by}
 	return nil
 }
@@ -226,7 +227,7 @@ func (t *request) relayFailed() {
 func (t *request) chooseWorker(now time.Duration) (destination, error) {
 	if t.session.cookie != nil {
 		if pick, held := t.pickSession(now); held {
-			t.explainSession(pick)
+			t.explainPick(pick, "the session cookie of the request names it")
 			return destination{target: pick.Value(), pick: pick, by: bySessionCookie}, nil
 		}
 	}

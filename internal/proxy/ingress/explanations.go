@@ -85,10 +85,14 @@ func (rec *record) explainRefusal(reason string) {
 	rec.explain(&routing.Decision{Reason: reason})
 }
 
-// decided adds the decision of the attempt that begins.
-func (rec *record) decided() {
+// decided adds the decision of the attempt that begins. That of an attempt that a relay carries is nil:
+// the last decision then is why no worker could be picked.
+func (rec *record) decided(at *attempt) {
 	if !rec.explaining() {
 		return
+	}
+	if at.relay != nil {
+		rec.decision = nil
 	}
 	rec.decisions = append(rec.decisions, rec.decision)
 	rec.decision = nil
@@ -150,16 +154,16 @@ func (t *request) chooseWorkerExplained(now time.Duration) (destination, error) 
 	return t.chosenWorker(pick), nil
 }
 
-// explainSession records for the log or the span that the request's cookie named the
-// worker.
-func (t *request) explainSession(pick selection.Pick[*routing.Target]) {
+// explainPick records for the log, the span or the explanations why the request goes to a worker
+// that the strategy has not picked.
+func (t *request) explainPick(pick selection.Pick[*routing.Target], reason string) {
 	if !t.logging() && !t.observer.explaining() {
 		return
 	}
 	choice := t.service.Choice()
 	decision := routing.Decision{
 		Strategy: choice.Spec.String(), Origin: choice.Origin, Winner: pick.Value().Node,
-		Reason: "the session cookie of the request names it", Range: len(t.route.Range),
+		Reason: reason, Range: len(t.route.Range),
 	}
 	t.explain(&decision)
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 )
@@ -28,6 +30,23 @@ func TestTheChoicesOfASampledRequestAreRememberedWithTheirReasons(t *testing.T) 
 	}
 	if second.Endpoint != "w2" || second.Status != 200 || why[1].Winner != "w2" {
 		t.Errorf("%+v, %+v", second, why[1])
+	}
+}
+
+func TestAStreamThatGoesOnceMoreToTheOnlyWorkerIsExplainedByThat(t *testing.T) {
+	explained := ingress.NewExplanations(10)
+	x := recording(t, func(c *ingress.Config) {
+		c.Explanations, c.TrustedProxies = explained, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}, upstream.Config{Address: refusingStreams(t, 1), Protocol: advertise.H2C})
+	x.ask(t.Context(), clientOf(t, 1), "GET", "/", "", "X-Request-Id: mine")
+	x.next()
+	e, ok := explained.Of("mine")
+	if !ok || e.Status != 200 || len(e.Attempts) != 2 || e.Attempts[0].Endpoint != "w1" || e.Attempts[1].Endpoint != "w1" {
+		t.Fatalf("%+v", e)
+	}
+	first, again := e.Decisions[0], e.Decisions[1]
+	if first.Winner != "w1" || again.Winner != "w1" || again.Strategy != first.Strategy || again.Range != 1 || !strings.Contains(again.Reason, "no other") {
+		t.Errorf("%+v, then %+v", first, again)
 	}
 }
 

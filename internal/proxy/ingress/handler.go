@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -159,7 +158,7 @@ func (t *request) begin(name string) {
 	if !t.acceptable() {
 		return
 	}
-	if len(h.cfg.OnlyServices) > 0 && !h.cfg.Hop && name != "" && !slices.Contains(h.cfg.OnlyServices, name) {
+	if name != "" && !h.cfg.Hop && !h.cfg.ForClients(name) {
 		t.refuseUnknown(name, wire.CodeUnknownService) // what else there is does not concern these clients
 		return
 	}

@@ -386,7 +386,7 @@ func (l *rateLimit) fields(h http.Header, retryAfter string) {
 type RateState struct {
 	// Of is RateOfService, RateOfCaller or RateOfRoute.
 	Of string
-	// Caller is set for a limit of a caller, Route for that of a route.
+	// Caller is set for a limit of a caller, as in BlockState, Route for that of a route.
 	Caller string
 	Route  Route
 	Rate   ratelimit.Rate
@@ -411,7 +411,7 @@ func (r *Rates) Of(s *routing.Service, requests *Requests) (list []RateState) {
 		if l.Caller == "" {
 			refused = s.Limited.Load()
 		}
-		list = append(list, RateState{Of: l.of(), Caller: sameCaller(l.Caller), Rate: rate, Refused: refused})
+		list = append(list, RateState{Of: l.of(), Caller: shownCaller(sameCaller(l.Caller)), Rate: rate, Refused: refused})
 	}
 	for _, one := range requests.Routes {
 		if rate, err := one.rate(); err == nil && rate.Requests > 0 && one.Service == s.Name {

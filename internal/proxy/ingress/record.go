@@ -87,7 +87,7 @@ func (rec *record) beginAttempt(at *attempt, waited time.Duration) {
 	rec.Attempts = append(rec.Attempts, requestlog.Attempt{
 		Endpoint: at.target.Node, Address: at.target.Address, Chosen: at.by, Began: at.sent - rec.began, Wait: waited,
 	})
-	rec.decided()
+	rec.decided(at)
 }
 
 // carried records what the exchange of the current attempt has counted.

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ringway/ringway/internal/requestlog"
@@ -82,3 +83,8 @@ type Requests struct {
 
 // savings is how many retries a relay without recent retries can make in a burst.
 const savings = 500
+
+// ForClients reports whether clients may reach a service: OnlyServices has it, or is empty.
+func (r *Requests) ForClients(service string) bool {
+	return len(r.OnlyServices) == 0 || slices.Contains(r.OnlyServices, service)
+}
