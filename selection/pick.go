@@ -249,7 +249,9 @@ func (b *core) learn(p ticket, now Instant, r Result) {
 	case Success:
 		storeTick(&s.silenceTick, t)
 		median, _ := unpackPair(b.medians.Load())
-		s.succeeded(time.Duration(now-p.start), t, b.alpha, median)
+		if tried := s.succeeded(time.Duration(now-p.start), t, b.alpha, median); tried != noTry && s.reported.Load() != ownReport {
+			b.tries.add(tried)
+		}
 		if r.HasLoad {
 			s.takeReport(r.load(), t, b.alpha)
 		} else {
@@ -345,7 +347,7 @@ func (b *core) view(now Instant) view {
 	median, queue := unpackPair(b.medians.Load())
 	return view{
 		now: now, tick: now.tick(), median: median, queue: queue, slowStart: b.slowStart,
-		headroom: math.Float32frombits(b.headroom.Load()), overdue: b.overdue.Load(),
+		headroom: math.Float32frombits(b.headroom.Load()), overdue: b.overdue.Load(), slowFactor: math.Float32frombits(b.slow.Load()),
 	}
 }
 

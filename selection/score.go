@@ -11,6 +11,8 @@ type view struct {
 	headroom  float32 // h: usual requests in flight; see headroomOf
 	slowStart float32 // length of the ramp, ns
 	overdue   int32   // ticks without an answer after which a good endpoint is tried; see state.overdue
+	// slowFactor is how much longer that is for an endpoint that was slow and reports no load.
+	slowFactor float32
 }
 
 // score is the cost of sending the next request to the endpoint; lower is better. The
@@ -107,7 +109,7 @@ func expired(average, median float32, since int32) float32 {
 // request should try it. While queues are short, only the estimates decide, and those of
 // equally good endpoints differ by chance. The endpoint with the highest would lose each
 // pair, so that its estimate stayed the highest. An endpoint that was slow is tried less often
-// if its queue is not known from reports: the queue may be the reason.
+// if its queue is not known from reports, which may be the reason, and tries were in vain.
 func (s *state) overdue(v *view, latency float32, age int32) bool {
 	good := v.median * (goodEnough + 0.01) // a relaxed estimate is a little more than goodEnough by rounding
 	if latency > good {
@@ -115,7 +117,7 @@ func (s *state) overdue(v *view, latency float32, age int32) bool {
 	}
 	after := float32(v.overdue) * s.weighed()
 	if estimate, _ := unpack(s.latency.Load()); estimate > good && s.reported.Load() != ownReport {
-		after *= overdueSlow
+		after *= v.slowFactor
 	}
 	return float32(age) > after
 }

@@ -3,6 +3,7 @@ package selection
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -29,6 +30,41 @@ func TestEveryGoodEndpointGetsAFifthOfItsShareInEachMinuteHoweverFewRequestsTher
 				}
 			}
 		}
+	}
+}
+
+// Without reports an endpoint that was slow once is not known to be idle. One answer in fifty takes
+// thirty times as long, as on a machine that does something else for a moment. Chance then gives an
+// endpoint less in some minute: an estimate that is bad twice needs ten seconds.
+func TestOneSlowAnswerKeepsNoEndpointThatReportsNothingFromItsShare(t *testing.T) {
+	minutes, less := 0, 0
+	for _, c := range []struct {
+		n    int
+		rate float64
+	}{{3, 5}, {6, 5}, {6, 50}, {12, 50}, {30, 50}} {
+		for seed := range uint64(5) {
+			r := newRig(t, DefaultConfig())
+			r.rng = rand.New(rand.NewPCG(1, seed))
+			r.rand = r.rng.Uint64
+			r.update(rangeOf(c.n))
+			for range 10 {
+				got := r.drive(load{c.rate, time.Minute, func(id string, now Instant) (time.Duration, ended) {
+					took, _ := r.quick(id, now)
+					if r.rng.IntN(50) == 0 {
+						took *= 30
+					}
+					return took, Success
+				}})
+				for _, e := range rangeOf(c.n) {
+					if minutes++; got.shares[e.ID]*float64(c.n) < 0.2 {
+						less++
+					}
+				}
+			}
+		}
+	}
+	if t.Logf("%d of %d minutes of an endpoint", less, minutes); less*200 > minutes {
+		t.Errorf("in %d of %d minutes an endpoint gets less than a fifth of its share, want at most one in 200", less, minutes)
 	}
 }
 

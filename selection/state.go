@@ -135,8 +135,9 @@ func (s *state) begin(now tick, limit int) bool {
 // A good sample of an endpoint with an old bad estimate counts half, and the other half is
 // the estimate relaxed as in the score: a bad estimate keeps requests away, so an endpoint
 // that has recovered gives only few samples. A sample that is not good restores the
-// estimate, so an endpoint that stays slow gets one request in some seconds.
-func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) {
+// estimate, so an endpoint that stays slow gets one request in some seconds. The result is whether
+// the request has tried such an endpoint, and what came of it.
+func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) (tried try) {
 	x := float32(max(latency, 1))
 	for range 4 { // losing a sample to contention is harmless
 		known := s.evidence()
@@ -154,8 +155,13 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 			if age > staleAge {
 				a = alpha
 				weight = min(weight, 1/alpha-1)
-				if good := median * goodEnough; x < good && old > good {
+				switch good := median * goodEnough; {
+				case old <= good:
+				case x < good:
+					tried = goodTry
 					a, weight, old = 0.5, 1, relaxed(old, median, age)
+				default:
+					tried = vainTry
 				}
 			}
 			if samples < 5 {
@@ -183,6 +189,7 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 			s.success.Store(pack(success, now))
 		}
 	}
+	return tried
 }
 
 // reportWeight is the weight of a report in the average of reports.
@@ -326,8 +333,8 @@ const (
 	// and its latency is divided by overdueBonus.
 	overdueShare = 1.0 / 3
 	overdueBonus = 4
-	// overdueSlow is how much longer that time is for an endpoint that was slow and reports no
-	// load. In a simulated fleet of such endpoints at 80 % load, p99 doubles with 1.
+	// overdueSlow is how much longer that time is at most for an endpoint that was slow and reports
+	// no load; see tries.
 	overdueSlow = 10
 	// reportExpiry, 10 s: an answer without a report discards a report older than this, and an unusual
 	// average falls from then on; see expired.
