@@ -90,7 +90,8 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 	}
 	r.ingress.serveClients(cfg, conns, downstream.Config{
 		Handler: &r.ingressFront, ConnState: r.clients.record, ConnContext: connContext, IdleTimeout: cfg.Clients.IdleTimeout,
-		Until: handshake.UntilRenewal(nil),
+		Until: handshake.UntilRenewal(nil), MaxHead: cfg.Clients.MaxHead, MaxStreams: cfg.Clients.MaxStreams,
+		Shared: func(nc net.Conn) bool { return r.fronts(addrOf(nc.RemoteAddr())) },
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {

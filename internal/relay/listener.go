@@ -36,14 +36,11 @@ var defaultClients = ClientConfig{
 // serveClients makes the server of HTTP/1.1 and HTTP/2. hooks has the handler and what else
 // differs between the listeners.
 func (l *listener) serveClients(cfg *Config, m *connMetrics, hooks downstream.Config) {
-	silent, limits := upstream.BehindRelay(cfg.ProgressTimeout), cfg.Clients
-	if hooks.Shared { // the relay that forwards has limited its clients
-		limits.MaxHead, limits.MaxStreams = 0, 0
-	}
+	silent := upstream.BehindRelay(cfg.ProgressTimeout)
 	dropped := func(reason string) func() { return m.dropped.WithLabelValues(l.name, reason).Inc }
 	l.server = downstream.New(downstream.Config{
-		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, Until: hooks.Until, HeadTimeout: limits.HeadTimeout, IdleTimeout: hooks.IdleTimeout, SendTimeout: silent, MaxHead: limits.MaxHead,
-		MaxStreams: limits.MaxStreams, Shared: hooks.Shared,
+		Handler: hooks.Handler, Prologue: hooks.Prologue, ConnContext: hooks.ConnContext, ConnState: hooks.ConnState, Until: hooks.Until, HeadTimeout: cfg.Clients.HeadTimeout, IdleTimeout: hooks.IdleTimeout, SendTimeout: silent, MaxHead: hooks.MaxHead,
+		MaxStreams: hooks.MaxStreams, Shared: hooks.Shared,
 		Malformed: dropped("malformed"), Incomplete: dropped("incomplete"), Abusive: dropped("abusive"), Stalled: dropped("stalled"),
 		Logger: cfg.Logger,
 	})

@@ -180,8 +180,9 @@ func New(cfg Config) (_ *Relay, err error) {
 	}
 	r.serveTCP()
 	r.peer.socket = conns.counting("peer", r.peer.socket)
-	// No IdleTimeout: peers keep their connections for the next request, however late it comes.
-	ofPeers := downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: true}
+	// No IdleTimeout: peers keep their connections for the next request, however late it comes. No limits
+	// of clients either: the relay that forwards has applied them.
+	ofPeers := downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: downstream.OfRelays}
 	if cfg.Membership.Identity != nil {
 		ofPeers.Until = handshake.UntilRenewal(cfg.Membership.Identity)
 	}

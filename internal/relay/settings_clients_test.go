@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -139,18 +140,12 @@ func TestStreamsOfAConnectionAreBoundedByTheSettings(t *testing.T) {
 	t.Cleanup(backend.Close)
 	f.worker("w1", service("echo", backend))
 	r.settled(t, "echo", 1)
-	nc, err := net.Dial("tcp", r.IngressAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := http2.NewClient(nc, http2.Config{MaxHead: 64 << 10})
-	var running, requests sync.WaitGroup
-	running.Go(func() { _ = conn.Run() })
+	conn := streams(t, r, "")
+	var requests sync.WaitGroup
 	ask := func(service string) int {
 		s := conn.NewStream()
 		defer s.Close()
-		fields := []http2.Field{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}, {Name: "ringway-service", Value: service}}
-		if err := s.Open(fields, true, false); err != nil {
+		if err := s.Open(get(service), true, false); err != nil {
 			t.Error(err)
 			return 0
 		}
@@ -177,8 +172,93 @@ func TestStreamsOfAConnectionAreBoundedByTheSettings(t *testing.T) {
 	r.await(t, "two requests", func() bool { return r.InFlight() == 2 })
 	close(release)
 	requests.Wait()
-	_ = conn.Close()
-	running.Wait()
+}
+
+// streams is a connection of HTTP/2 that begins with header.
+func streams(t *testing.T, r *runningRelay, header string) *http2.Conn {
+	t.Helper()
+	conn := http2.NewClient(connect(t, r.IngressAddr(), header), http2.Config{MaxHead: 64 << 10})
+	var running sync.WaitGroup
+	running.Go(func() { _ = conn.Run() })
+	t.Cleanup(func() {
+		_ = conn.Close()
+		running.Wait()
+	})
+	return conn
+}
+
+// get returns the header list of a request to a service.
+func get(service string) []http2.Field {
+	return []http2.Field{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}, {Name: "ringway-service", Value: service}}
+}
+
+func TestTheClientsOfAProxyShareAConnectionAndThoseOfALoadBalancerDoNot(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	proxied := f.relay(func(s *Settings) { s.TrustedProxies.Set("127.0.0.0/8") })
+	balanced := f.relay(func(s *Settings) { s.ProxyProtocolFrom.Set("127.0.0.0/8") })
+	release := make(chan struct{})
+	stuck := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 2<<20) // until the windows have grown
+		select {
+		case <-r.Context().Done(): // which a body that was not read delays
+		case <-release:
+		}
+	}))
+	stuck.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetReadBuffer(16 << 10) // so that the system takes little that the service does not read
+		return ctx
+	}
+	stuck.Start()
+	t.Cleanup(stuck.Close)
+	t.Cleanup(func() { close(release) })
+	reading := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	t.Cleanup(reading.Close)
+	f.worker("w1", service("stuck", stuck), service("reading", reading))
+	for _, c := range []struct {
+		r      *runningRelay
+		header string
+		shared bool
+	}{{proxied, "", true}, {balanced, v1Header, false}} {
+		c.r.settled(t, "stuck", 1)
+		c.r.settled(t, "reading", 1)
+		upload := func(conn *http2.Conn, service string, size int) error {
+			s := conn.NewStream()
+			defer s.Close()
+			if err := s.Open(get(service), false, false); err != nil {
+				return err
+			}
+			defer time.AfterFunc(patience, func() { _ = conn.Close() }).Stop()
+			if _, err := s.Write(make([]byte, size), true); err != nil {
+				return err
+			}
+			_, err := s.Answer()
+			return err
+		}
+		if c.shared {
+			conn := streams(t, c.r, c.header)
+			var held sync.WaitGroup
+			for range 2 {
+				held.Go(func() { _ = upload(conn, "stuck", 16<<20) })
+			}
+			if err := upload(conn, "reading", 32<<20); err != nil {
+				t.Errorf("beside two uploads that are not read: %v", err)
+			}
+			_ = conn.Close()
+			held.Wait()
+		}
+		conn := streams(t, c.r, c.header)
+		for range 1500 {
+			s := conn.NewStream()
+			_ = s.Open(get("stuck"), true, false) // fails when the connection has ended
+			s.Close()                             // which resets it
+		}
+		// A stream is refused while the handlers of too many have not returned.
+		c.r.await(t, "a request to be carried, or the end of the connection", func() bool { return upload(conn, "reading", 1) == nil || conn.Err() != nil })
+		if err := conn.Err(); (err == nil) != c.shared {
+			t.Errorf("shared %t, after 1500 requests that were cancelled: %v", c.shared, err)
+		}
+	}
 }
 
 func TestClientsReachOnlyTheServicesOfTheIngress(t *testing.T) {

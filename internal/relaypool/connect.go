@@ -42,15 +42,31 @@ func (t *table) admit(m *member) {
 		(*list)[slices.Index(*list, old)] = m
 		t.record(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role, Detail: "in place of " + old.peer.ID})
 		t.release(old, m.reason, "replaced by "+m.peer.ID)
+		t.adjust() // it may be nearer than a backup that was not promoted
 		return
 	}
-	m.role = Primary
-	if len(t.primaries) >= t.wanted() {
+	switch {
+	case t.lacks(m.peer):
+		m.role = Primary
+	case len(t.backups) < t.cfg.Backups:
 		m.role = Backup
+	default: // nearer peers have become usable meanwhile
+		t.release(m, "", "")
+		return
 	}
 	list := t.list(m.role)
 	*list = append(*list, m)
 	t.record(Event{Kind: Connected, Peer: m.peer.ID, Role: m.role})
+}
+
+// lacks reports whether a primary is missing that the peer should be. A peer beyond the reach should only
+// as far as Config.Primaries needs it: a nearer one that counts as usable again may still refuse.
+func (t *table) lacks(p *peer) bool {
+	n := t.wanted()
+	if p.tier(t.cfg.Datacenter, t.cfg.Region) > t.reach {
+		n = min(n, t.least.Primaries)
+	}
+	return len(t.primaries) < n
 }
 
 // settle starts the age of a member's place.

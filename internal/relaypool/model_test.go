@@ -264,8 +264,10 @@ func (m *model) step() {
 // promoted holds before any Step: backups do not wait for one.
 func (m *model) promoted() {
 	s := m.table.Status(m.now)
-	if len(s.Backups) > 0 && len(s.Primaries) < m.table.wanted() {
-		m.rt.Fatalf("primaries %v: a place is vacant next to backups %v", s.Primaries, s.Backups)
+	for _, b := range m.table.backups {
+		if m.table.lacks(b.peer) {
+			m.rt.Fatalf("primaries %v: a place is vacant next to backups %v", s.Primaries, s.Backups)
+		}
 	}
 }
 

@@ -151,10 +151,11 @@ const narrowTime = 5 * time.Minute
 
 // adjust fits the members to the places, which may have become more or fewer.
 func (t *table) adjust() {
-	for len(t.backups) > 0 && len(t.primaries) < t.wanted() {
-		m := t.backups[0]
-		t.backups, t.primaries, m.role = t.backups[1:], append(t.primaries, m), Primary
-		t.record(Event{Kind: Promoted, Peer: m.peer.ID, Role: Primary, Detail: "because more peers share the requests"})
+	for _, m := range slices.Clone(t.backups) {
+		if t.lacks(m.peer) {
+			t.backups, t.primaries, m.role = without(t.backups, m), append(t.primaries, m), Primary
+			t.record(Event{Kind: Promoted, Peer: m.peer.ID, Role: Primary, Detail: "because more peers share the requests"})
+		}
 	}
 	for _, m := range slices.Clone(t.joining) {
 		if m.replaces == nil && t.vacancies() < 0 {
@@ -336,17 +337,24 @@ func (t *table) vacancies() int {
 func (t *table) surplus() bool { return len(t.primaries) > t.wanted() }
 
 // shrink removes the primaries that were too many since the last regular ranking, last those that
-// rank best.
+// rank best. While too few near peers are usable, it removes the far ones that are too many now.
 func (t *table) shrink() {
+	most := t.most
+	if t.narrow {
+		most = t.wanted()
+	}
 	rank := func(m *member) int {
-		if i := slices.Index(t.candidates, m.peer); i >= 0 {
+		switch i := slices.Index(t.candidates, m.peer); {
+		case t.narrow && m.peer.tier(t.cfg.Datacenter, t.cfg.Region) < t.reach:
+			return -1
+		case i >= 0:
 			return i
 		}
 		return len(t.candidates)
 	}
 	worst := slices.SortedStableFunc(slices.Values(t.primaries), func(a, b *member) int { return cmp.Compare(rank(b), rank(a)) })
 	for _, m := range worst {
-		if len(t.primaries) > t.most && !m.renewing {
+		if len(t.primaries) > most && !m.renewing {
 			t.removeMember(m, Surplus, "fewer peers share the requests")
 		}
 	}

@@ -577,10 +577,12 @@ func TestALostNearPeerMovesAtMostAThirdOfTheRequestsFarAway(t *testing.T) {
 		}
 	}
 	r.step()
-	r.wait(time.Second)
-	want(t, "near primaries while one refuses", near(), 2)
-	want(t, "primaries while one refuses", len(r.status().Primaries), 3)
-	want(t, "backups while one refuses", len(r.status().Backups), 2)
+	for range 20 { // it is tried again every one or two seconds
+		r.wait(time.Second)
+		want(t, "near primaries while one refuses", near(), 2)
+		want(t, "primaries while one refuses", len(r.status().Primaries), 3)
+		want(t, "backups while one refuses", len(r.status().Backups), 2)
+	}
 	r.refuse["r1"] = false
 	r.wait(time.Minute)
 	want(t, "near primaries when it is back", near(), 3)
@@ -597,6 +599,35 @@ func TestAPlaceWithFewPeersUsesAsManyFarOnes(t *testing.T) {
 	r.Resize(23, r.now)
 	r.update(peers)
 	want(t, "primaries", len(r.status().Primaries), 23)
+}
+
+// In a place with two peers the far ones carry most requests. A third one comes, which refuses for some time.
+func TestANearPeerThatComesAndRefusesLeavesFewPlacesToFarOnes(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		r, peers := placed(t, 3, 9)
+		r.Resize(24, r.now)
+		r.hold = late // the far ones are being connected when the third comes
+		r.update(slices.Delete(slices.Clone(peers), 2, 3))
+		if r.refuse["r3"] = true; late {
+			for i := 0; i < len(r.opening); {
+				if o := r.opening[i]; o.Peer.Datacenter == "a" {
+					r.finish(o)
+				} else {
+					i++
+				}
+			}
+		} else {
+			want(t, "primaries", len(r.status().Primaries), 8)
+		}
+		r.update(peers)
+		r.hold = false
+		if r.step(); !late {
+			r.wait(3 * time.Minute) // a regular ranking
+		}
+		want(t, "near primaries", len(slices.DeleteFunc(r.status().Primaries, func(id string) bool { return r.peer(id).Datacenter != "a" })), 2)
+		want(t, "primaries", len(r.status().Primaries), 3)
+		want(t, "backups", len(r.status().Backups), 2)
+	}
 }
 
 func TestASurplusPrimaryThatIsLostWhileItIsRenewedLeavesNoPlaceTooMany(t *testing.T) {

@@ -140,6 +140,11 @@ func New(cfg Config) (*Router, error) {
 		up := cfg.Upstream
 		up.Address, up.Protocol, up.Dial, up.Activity, up.Sessions = key.address, key.protocol, dial, activity, cfg.Sessions
 		up.TLS = upstream.ServiceTLS{Roots: cfg.ServiceTLS.Roots, Name: key.serverName}
+		if key.role != "" {
+			// A member has bounded the head of its service's answer, perhaps in bytes of HTTP/1.1. HTTP/2 counts 28
+			// more for each field, which is less than most fields have. The request has run: it must not fail here.
+			up.MaxResponseHeaderBytes = 2 * cmp.Or(up.MaxResponseHeaderBytes, upstream.DefaultMaxResponseHead)
+		}
 		return upstream.NewPool(up)
 	})
 	var err error

@@ -32,7 +32,7 @@ func (r *Router) listen(handler http.Handler) (*peers, error) {
 	}
 	cfg := downstream.Config{
 		Handler: handler, HeadTimeout: downstream.DefaultHeadTimeout, IdleTimeout: downstream.DefaultIdleTimeout,
-		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), Shared: true, Logger: r.cfg.Logger,
+		SendTimeout: upstream.BehindRelay(ingress.DefaultProgress), Shared: downstream.OfRelays, Logger: r.cfg.Logger,
 	}
 	p := &peers{socket: socket}
 	if source := r.member.Identity; source != nil {

@@ -431,8 +431,12 @@ var answers = map[string]string{
 	"/417":       "HTTP/1.1 417 Expectation Failed\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno",
 	"/426":       "HTTP/1.1 426 Upgrade Required\r\nUpgrade: other/1\r\nConnection: Upgrade, close\r\nContent-Length: 2\r\n\r\nno",
 	"/407":       "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nno",
+	"/long-head": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Field: "+strings.Repeat("v", 320)+"\r\n", longFields) + "Content-Length: 2\r\n\r\nok",
 	"/hints":     "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 30) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
+
+// longFields make the head of an answer nearly as long as a member takes from a service.
+const longFields = 197
 
 const foreign = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign"
 

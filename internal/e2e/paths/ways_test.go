@@ -269,6 +269,20 @@ func TestInformationalAnswersAndUpgradeRequiredPass(t *testing.T) {
 	})
 }
 
+// HTTP/2 counts 28 bytes more of each field than HTTP/1.1 has. The member that is next to the service has
+// taken the answer, and a request that has run must not fail behind it.
+func TestAHeadThatTheFirstMemberTakesPassesAllOthers(t *testing.T) {
+	everyWay(t, func(t *testing.T, w *way) {
+		for _, method := range []string{"GET", "POST"} {
+			c := w.dial(t)
+			c.say("%s /long-head HTTP/1.1\r\nHost: a\r\nRingway-Service: odd\r\nContent-Length: 0\r\n\r\n", method)
+			if resp, body, err := c.answer(method); err != nil || body != "ok" || len(resp.Header["X-Field"]) != longFields {
+				t.Errorf("%s: %v %.200q with %d fields, %v", method, resp.StatusCode, body, len(resp.Header["X-Field"]), err)
+			}
+		}
+	})
+}
+
 // A service may be a proxy itself, whose clients prove who they are to it.
 func TestTheFieldsOfProxyAuthenticationPassBothWays(t *testing.T) {
 	everyWay(t, func(t *testing.T, w *way) {

@@ -24,7 +24,7 @@ func selectsHTTP2(state *tls.ConnectionState) bool {
 func (c *conn) serveHTTP2(from phase) {
 	cfg := &c.server.cfg
 	c.h2 = http2.NewServer(c.nc, http2.Config{
-		MaxHead: cfg.MaxHead, MaxStreams: cfg.MaxStreams, Shared: cfg.Shared, Serve: c.serveStream, Malformed: cfg.Malformed,
+		MaxHead: cfg.MaxHead, MaxStreams: cfg.MaxStreams, Shared: cfg.Shared(c.nc), Serve: c.serveStream, Malformed: cfg.Malformed,
 		Progress:    2 * cfg.SendTimeout, // the limit of the handler comes first, which counts the reason
 		HeadTimeout: cfg.HeadTimeout,
 	}, c.in[c.from:c.to])

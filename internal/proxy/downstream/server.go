@@ -33,14 +33,14 @@ type Config struct {
 	// handler has returned, and over HTTP/2 half of the time for which any bytes may wait. Default 0: no
 	// bound.
 	SendTimeout time.Duration
-	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes.
+	// MaxHead bounds a request's head in bytes. Default: http.DefaultMaxHeaderBytes, also where the
+	// clients are relays: these have bounded it, in units that HTTP/2 counts differently.
 	MaxHead int
 	// MaxStreams bounds the requests in flight on one connection of HTTP/2. Default DefaultMaxStreams.
 	MaxStreams int
-	// Shared means that the clients are relays, and have requests of many clients on one connection: see
-	// http2.Config.Shared. They have bounded the head of each request, in units that HTTP/2 counts
-	// differently, so MaxHead stays the default.
-	Shared bool
+	// Shared reports whether a connection of HTTP/2 has requests of many clients: see
+	// http2.Config.Shared. It is called after the prologue. Default: none has.
+	Shared func(net.Conn) bool
 	// Prologue prepares a connection before its first request, and may read from it and put TLS
 	// around it. It returns the connection to serve; the server closes the one that it was given
 	// if it fails. HeadTimeout bounds it, by closing the socket. The goroutine of the connection
@@ -90,6 +90,9 @@ type Server struct {
 	running   sync.WaitGroup // of the watch
 }
 
+// OfRelays is the Config.Shared of a server whose clients are all relays.
+func OfRelays(net.Conn) bool { return true }
+
 // New returns a server.
 func New(cfg Config) *Server {
 	if cfg.MaxHead == 0 {
@@ -102,6 +105,9 @@ func New(cfg Config) *Server {
 		if *f == nil {
 			*f = func() {}
 		}
+	}
+	if cfg.Shared == nil {
+		cfg.Shared = func(net.Conn) bool { return false }
 	}
 	if cfg.ConnState == nil {
 		cfg.ConnState = func(net.Conn, http.ConnState) {}

@@ -3,6 +3,7 @@ package http2
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Each of these does something that costs this side more than it is worth, again and again.
@@ -289,6 +290,40 @@ func TestTheBudgetGrowsWithTime(t *testing.T) {
 		}
 	})
 }
+
+// A service hangs, and the deadline of each of its calls is over after a second.
+func TestRequestsThatAreCancelledAfterALongWaitCostNothing(t *testing.T) {
+	const together = 500
+	cfg := small
+	cfg.MaxStreams = together
+	waiting := handler(func(_ *peer, s *Stream) {
+		ended := make(chan struct{})
+		s.OnEnd(func() { close(ended) })
+		<-ended
+	})
+	for checks, ends := range map[int]bool{int(time.Second / period): false, 1: true} {
+		bubble(t, waiting.server(cfg), true, func(p *peer) {
+			for first := uint32(1); first < 2*5000; first += 2 * together {
+				for i := range uint32(together) {
+					p.request(first+2*i, flagEndStream)
+				}
+				for range checks {
+					p.c.Check(period)
+				}
+				for i := range uint32(together) {
+					p.say(appendReset(nil, first+2*i, Cancel))
+				}
+				p.settle()
+			}
+			if p.over() != ends {
+				t.Errorf("after %d checks: over %t: %v", checks, p.over(), p.why())
+			}
+		})
+	}
+}
+
+// period is how often the server of package downstream calls Check.
+const period = 200 * time.Millisecond
 
 func TestAServerThatOnlyCostsIsEnded(t *testing.T) {
 	for name, act := range map[string]func(p *peer){

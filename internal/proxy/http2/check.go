@@ -28,6 +28,7 @@ func (c *Conn) Check(elapsed time.Duration) {
 			return
 		}
 	}
+	c.age += elapsed
 	c.checkStreams(elapsed)
 	c.refill(elapsed)
 	c.endWorkers(min(c.spare, len(c.workers)))

@@ -30,11 +30,11 @@ type Config struct {
 	// until the window grows with the transfer. Default 64 KiB.
 	Window int
 	// MaxWindow is the size to which the window of a stream grows, and of the window of a
-	// server's connection. Default 1 MiB.
+	// connection that bounds what is held of all its streams. Default 1 MiB.
 	MaxWindow int
-	// Shared means that the other side is a relay, on whose connection requests of many clients
-	// are: what one of them does not read holds up no other, and their cancellations cost nothing.
-	// Only for a server. Default false.
+	// Shared means that the other side is a relay or another proxy, on whose connection requests of
+	// many clients are: what one of them does not read holds up no other, and their cancellations
+	// cost nothing. Only for a server. Default false.
 	Shared bool
 	// Serve answers a stream that the other side has opened, on a goroutine of its own. It
 	// must call Stream.Close. Only for a server, required there.
@@ -87,6 +87,7 @@ type Conn struct {
 	reset      int      // where the next one goes
 	budget     int      // how much the other side may still cost; see control.go
 	idleBudget time.Duration
+	age        time.Duration  // as the calls of Check count it
 	err        error          // why the connection ended
 	slots      []*Stream      // wait for a slot, the first one longest
 	workers    []chan *Stream // of a server: the workers that wait for a stream
@@ -102,6 +103,7 @@ type Conn struct {
 	connectProtocol bool
 	sendWindow      int64
 
+	window   int64 // of the connection
 	received int64 // how many bytes the other side may still send
 	credit   int64 // how many bytes were read since the last WINDOW_UPDATE
 	grown    int64 // how much larger the windows of streams are than Config.Window, where that is counted
@@ -140,6 +142,9 @@ const (
 	readBuffer    = 2 * (frameHead + maxFrame)
 	headerTable   = 4096 // bytes of each HPACK table
 	defaultWindow = 64 << 10
+	// sharedWindow is the window of a connection on which those of the streams bound what is held: what all
+	// streams may send in a round trip. It is 1.3 Gbit/s with a delay of 100 ms.
+	sharedWindow = 16 << 20
 	// maxStreamID is the last stream of a connection.
 	maxStreamID = 1<<31 - 1
 )
@@ -222,9 +227,12 @@ func (c *Conn) begin(settings ...setting) {
 		settings = append(settings, setting{settingInitialWindow, uint32(c.cfg.Window)})
 	}
 	c.out = appendSettings(c.out, settings...)
-	if more := c.cfg.MaxWindow - firstWindow; more > 0 {
+	if c.window = int64(c.cfg.MaxWindow); !c.bounds() {
+		c.window = max(c.window, sharedWindow)
+	}
+	if more := c.window - firstWindow; more > 0 {
 		c.out = appendWindowUpdate(c.out, 0, uint32(more))
-		c.received += int64(more)
+		c.received += more
 	}
 	c.kick()
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // A budget bounds what the other side can make this side do for nothing: it can send frames
-// that carry nothing, and begin requests only to reset them (CVE-2023-44487), or to make
+// that carry nothing, and begin requests only to reset them soon (CVE-2023-44487), or to make
 // this side reset them. Frames that carry something pay for those that do not, so that the
 // budget of a client with many short requests, pings and cancelled calls stays full. The
 // connection of one that only costs ends with ENHANCE_YOUR_CALM.
@@ -15,6 +15,10 @@ const (
 	maxBudget = 2000
 	// refillPerSecond is what the budget grows by itself, up to maxBudget.
 	refillPerSecond = 100
+	// soon is how old a request is at most whose reset costs. An older one has more likely missed a
+	// deadline, and MaxStreams bounds how many of them there are. It is half of a usual deadline of one
+	// second, because the calls of Check count the time, which are a fifth of a second apart.
+	soon = 500 * time.Millisecond
 )
 
 // charge takes from the budget. The lock is held.

@@ -24,9 +24,10 @@
 //   - A server stops reading while its client does not read: no window bounds answers without
 //     a body. A stream that may send nothing for Config.Progress is reset.
 //   - A server's connection window is given back when a body is read: a client whose uploads
-//     are not read waits. A client's, and that of a server whose other side is a relay
-//     (Config.Shared), is given back when a frame arrives, because one body that is not read must
-//     not hold up the others on the connection: the windows of the streams bound what is held.
+//     are not read waits. A client's, and that of a server whose other side is a relay or
+//     another proxy (Config.Shared), is 16 MiB and given back when a frame arrives, because one
+//     body that is not read must not hold up the others on the connection: the windows of the
+//     streams bound what is held.
 //   - The window of a stream doubles, up to Config.MaxWindow, when its transfer has used it
 //     up twice: short bodies need little memory, and long ones get the bandwidth of a path
 //     with a delay. Where the streams bound what is held, they grow by 8 MiB
@@ -37,7 +38,7 @@
 //     socket that was closed destroys what it has not received.
 //   - A client asks a silent server with a PING only while it has a stream, and rarely: servers of gRPC
 //     end a connection otherwise. The system probes the host.
-//   - Frames that carry nothing and requests that are reset cost from a budget; see
+//   - Frames that carry nothing and requests that are reset soon cost from a budget; see
 //     control.go.
 //   - A client opens one stream before the settings of the server, and never more than these
 //     allow, or than were accepted when one was refused nevertheless.

@@ -229,7 +229,9 @@ func TestAShortBodyDoesNotMakeTheWindowGrow(t *testing.T) {
 func TestAnAnswerThatIsNotReadDoesNotHoldUpTheOthers(t *testing.T) {
 	withClient(t, func(p *peer) {
 		var unread []*Stream
-		const streams = 40
+		const streams = sharedWindow/defaultWindow + 10
+		p.say(appendSettings(nil, setting{settingMaxStreams, streams + 1}))
+		synctest.Wait()
 		for range streams {
 			s := p.c.NewStream()
 			if err := s.Open(get("/"), true, false); err != nil {
@@ -464,15 +466,22 @@ func TestABodyEndsWithoutAWindow(t *testing.T) {
 func TestAConnectionBeginsWithTheSizesOfItsWindows(t *testing.T) {
 	cfg := small
 	cfg.Window, cfg.MaxWindow = 100_000, 300_000
-	bubble(t, clientOf(cfg), true, func(p *peer) {
-		frames := p.settle()
-		settings, _ := find(frames, frameSettings)
-		if want := appendSettings(nil, setting{settingInitialWindow, 100_000})[frameHead:]; !bytes.Contains(settings.payload, want) {
-			t.Errorf("the settings %x say nothing of the window of streams, %x", settings.payload, want)
-		}
-		more, ok := find(frames, frameWindowUpdate)
-		if !ok || more.stream != 0 || more.value() != 300_000-firstWindow {
-			t.Errorf("the window of the connection: %v", more)
-		}
-	})
+	shared := cfg
+	shared.Shared = true
+	for name, c := range map[string]struct {
+		open func(*peer, net.Conn) *Conn
+		want int
+	}{"client": {clientOf(cfg), sharedWindow}, "server": {handler(unread).server(cfg), 300_000}, "server of relays": {handler(unread).server(shared), sharedWindow}} {
+		bubble(t, c.open, true, func(p *peer) {
+			frames := p.settle()
+			settings, _ := find(frames, frameSettings)
+			if want := appendSettings(nil, setting{settingInitialWindow, 100_000})[frameHead:]; !bytes.Contains(settings.payload, want) {
+				t.Errorf("%s: the settings %x say nothing of the window of streams, %x", name, settings.payload, want)
+			}
+			more, ok := find(frames, frameWindowUpdate)
+			if !ok || more.stream != 0 || more.value() != c.want-firstWindow {
+				t.Errorf("%s: the window of the connection: %v", name, more)
+			}
+		})
+	}
 }

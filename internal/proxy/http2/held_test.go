@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -43,7 +44,7 @@ func TestAnUploadGoesOnBesideOthersThatAreNotRead(t *testing.T) {
 // A relay's connection has requests of many clients.
 func TestOnAConnectionOfARelayNoUploadIsHeldUpByOthers(t *testing.T) {
 	cfg := small
-	cfg.Shared = true
+	cfg.Shared, cfg.MaxStreams = true, sharedWindow/defaultWindow+10
 	bubble(t, handler(unread).server(cfg), true, func(p *peer) {
 		window := firstWindow + granted(p.settle(), 0)
 		for i := range cfg.MaxStreams {
@@ -59,6 +60,38 @@ func TestOnAConnectionOfARelayNoUploadIsHeldUpByOthers(t *testing.T) {
 		}
 		close(p.release)
 	})
+}
+
+// One connection between two members carries the requests of all services. With a delay of 80 ms, what all of
+// them may send in a round trip is what all of them get.
+func TestManyStreamsBetweenMembersUseTheirWindowsAtTheSameTime(t *testing.T) {
+	const streams = 100
+	shared := small
+	shared.Shared = true
+	for name, open := range map[string]func(*peer, net.Conn) *Conn{"client": clientOf(small), "server": handler(unread).server(shared)} {
+		bubble(t, open, true, func(p *peer) {
+			window := firstWindow + granted(p.settle(), 0)
+			for i := range uint32(streams) {
+				if !p.c.client {
+					p.request(2*i+1, 0)
+					continue
+				}
+				s := p.c.NewStream()
+				defer s.Close()
+				if err := s.Open(get("/"), true, false); err != nil {
+					t.Fatal(err)
+				}
+				p.headers(2*i+1, 0, ok200[0])
+			}
+			for i := range min(streams, window/defaultWindow) {
+				p.data(uint32(2*i+1), defaultWindow)
+			}
+			if p.settle(); window < streams*defaultWindow || p.over() {
+				t.Errorf("%s: of %d streams %d use up the connection: %v", name, streams, window/defaultWindow, p.why())
+			}
+			close(p.release)
+		})
+	}
 }
 
 func TestCancelledRequestsEndNoConnectionOfARelay(t *testing.T) {

@@ -246,6 +246,7 @@ func (c *Conn) onRequest(id uint32, end bool) error {
 	c.earn(2)
 	s := newStream(c)
 	s.id, s.sendWindow, s.window, s.target = id, int64(c.streamWindow), int64(c.cfg.Window), int64(c.cfg.Window)
+	s.since = c.age
 	s.TooLarge = c.block.tooLarge
 	if err := s.head.take(c.block.list, true); err != nil && !s.TooLarge {
 		c.cfg.Malformed()
@@ -385,7 +386,7 @@ func (c *Conn) onReset(f frame, payload []byte) error {
 	switch {
 	case c.client || s.sentEnd: // a client that has the answer owes nothing
 	case c.cfg.Shared: // its client has left; streams that are reset count until their handlers have returned
-	default:
+	case c.age-s.since <= soon:
 		err = c.charge(4)
 	}
 	s.end(&ResetError{Code: code, Remote: true})

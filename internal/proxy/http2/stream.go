@@ -19,7 +19,8 @@ type Stream struct {
 	cond sync.Cond // for everything that the stream waits for; its lock is Conn.mu
 
 	// Conn.mu guards the fields below.
-	id          uint32 // 0 before Open
+	id          uint32        // 0 before Open
+	since       time.Duration // Conn.age when a request opened it
 	head        Head
 	trailers    Head
 	headed      bool   // the head is there

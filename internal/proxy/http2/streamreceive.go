@@ -149,7 +149,7 @@ func (s *Stream) consumed(n int) {
 // are not read hold so much that it could send less than that. The lock is held.
 func (c *Conn) giveBack(n int) {
 	c.credit += int64(n)
-	if c.credit < int64(c.cfg.MaxWindow)/2 && c.credit < c.received || c.credit == 0 || c.err != nil {
+	if c.credit < c.window/2 && c.credit < c.received || c.credit == 0 || c.err != nil {
 		return
 	}
 	c.received += c.credit

@@ -117,7 +117,7 @@ func New(cfg Config) (*Sidecar, error) {
 	// No time limits here: the relay has already limited the time of the head.
 	s.server = downstream.New(downstream.Config{
 		Handler: http.HandlerFunc(s.serve), SendTimeout: cfg.ProgressTimeout,
-		Until: handshake.UntilRenewal(cfg.Identity), Shared: true, Logger: cfg.Logger,
+		Until: handshake.UntilRenewal(cfg.Identity), Shared: downstream.OfRelays, Logger: cfg.Logger,
 	})
 	return s, nil
 }
