@@ -52,6 +52,9 @@ type AdvertiserConfig struct {
 	// process. They matter only with an Identity, and all members must allow them; see
 	// Rules.
 	AllowedAddrs []netip.Prefix
+	// MaxServicesPerRecord is how many services this process may offer, at most 1,024. All
+	// members must allow as many; see Rules. Default 128.
+	MaxServicesPerRecord int
 	// Insecure allows an address that other hosts can reach without both an
 	// Identity and a Keyring, and to attach to other hosts without an Identity.
 	Insecure bool
@@ -104,7 +107,7 @@ func (c *AdvertiserConfig) problems() []error {
 
 // rules returns the rules of this process.
 func (c *AdvertiserConfig) rules() Rules {
-	return Rules{Proven: c.Identity != nil, AllowedAddrs: c.AllowedAddrs}
+	return Rules{Proven: c.Identity != nil, AllowedAddrs: c.AllowedAddrs, MaxServicesPerRecord: c.MaxServicesPerRecord}
 }
 
 // serviceProblems returns the problems of each service, including addresses that other

@@ -55,6 +55,19 @@ type Config struct {
 	// with a fixed list.
 	Gather time.Duration
 
+	// RequireServiceNames sends no endpoint of a worker whose certificate names no services, as
+	// --require-service-names of the relays does: Envoys and relays then send requests to the same
+	// workers. Default: the services of a certificate are held against it if it names some.
+	RequireServiceNames bool
+	// AllowedAddrs are networks in which workers may run services in addition to their own hosts,
+	// as with --endpoint-allowed-cidr of all other members. It has no effect without an Identity.
+	// Default: none.
+	AllowedAddrs []netip.Prefix
+	// MaxServicesPerRecord is how many services one worker may offer, at most 1,024; a worker that
+	// offers more has no endpoint. All other members have the same --max-services-per-record.
+	// Default 128.
+	MaxServicesPerRecord int
+
 	// MaxClients bounds the number of clients, including those within Grace. Default 1024.
 	MaxClients int
 	// MaxServices bounds the number of services of one client. Default 512.
@@ -118,6 +131,13 @@ func (c Config) complete() (Config, error) {
 		problem("Addr %q: want IP:port", c.Addr)
 	case !addr.Addr().IsLoopback() && !c.Insecure && c.TLS == nil && member.Identity == nil:
 		problem("other hosts can reach Addr %s, and nothing protects it: give the Node an Identity, or set TLS or Insecure", c.Addr)
+	}
+	switch {
+	case !c.RequireServiceNames:
+	case member.Identity == nil:
+		problem("RequireServiceNames, and the node %q has no certificate, so none is checked: give it an Identity", member.ID)
+	case member.Identity.Info().Template != "": // once, at the start
+		problem("RequireServiceNames, and the Identity of the node %q has a Template, with which no certificate names services, so every offer would be refused: leave one of the two out", member.ID)
 	}
 	if p := c.Plan; p.Service != "" || p.Relays != nil || p.Skip != nil || p.Workers != nil || p.RelaysPerService != 0 || p.WholeRange {
 		problem("Plan has Service, Relays, Skip, Workers, RelaysPerService or WholeRange: leave them out, because they follow from clients and offers")

@@ -64,7 +64,8 @@ func New(cfg Config) (*ControlPlane, error) {
 	c.clients = newClients(cfg, source, c.metrics, c.lines)
 	c.planner = newPlanner(cfg, c.member.Identity != nil, c.clients, c.metrics)
 	c.fleet = presence.New(cfg.Node, cfg.Logger, registry)
-	c.catalogue, err = advertise.New(advertise.Config{Gossip: c.fleet, Rules: advertise.Rules{Proven: c.member.Identity != nil}, Logger: cfg.Logger, Registerer: registry})
+	rules := advertise.Rules{Proven: c.member.Identity != nil, RequireServiceNames: cfg.RequireServiceNames, AllowedAddrs: cfg.AllowedAddrs, MaxServicesPerRecord: cfg.MaxServicesPerRecord}
+	c.catalogue, err = advertise.New(advertise.Config{Gossip: c.fleet, Rules: rules, Logger: cfg.Logger, Registerer: registry})
 	if err != nil {
 		return nil, fmt.Errorf("xds: %w", err)
 	}

@@ -53,6 +53,7 @@ type Config struct {
 type Core struct {
 	// Fleet is the view of the node with the attached workers.
 	Fleet     *presence.Fleet
+	Attached  *presence.Server // their sessions; nil for an observer, and with PickOnly
 	Catalogue *advertise.Catalogue
 	Routes    *routing.Router
 	Keeper    *sharedkey.Keeper // nil for an observer
@@ -112,8 +113,15 @@ func New(cfg Config) (_ *Core, err error) {
 			c.state(func(s *advertise.RelayStatement) { s.Traffic = traffic })
 		}
 	}
-	c.Routes, err = routing.New(of)
-	return c, err
+	if c.Routes, err = routing.New(of); err != nil {
+		return nil, err
+	}
+	if member.Role.Relays() && !of.PickOnly {
+		c.Attached = presence.NewServer(presence.ServerConfig{
+			Fleet: c.Fleet, RowSize: func() int { return c.Routes.Agreed().Minimums.PeersPerWorker }, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		})
+	}
+	return c, nil
 }
 
 // Uninformed returns why a service that this member does not know may exist, so that it should
@@ -205,7 +213,16 @@ func (c *Core) WithSharedKey(next http.Handler) http.Handler {
 // Start starts the node and all parts, until ctx ends. After an error nothing runs.
 func (c *Core) Start(ctx context.Context, group *errgroup.Group) error {
 	if err := c.cfg.Node.Start(ctx); err != nil {
+		if c.Attached != nil { // a listener may serve already
+			c.Attached.Close()
+		}
 		return err
+	}
+	if c.Attached != nil {
+		group.Go(func() error {
+			defer c.Attached.Close()
+			return c.Attached.Run(ctx)
+		})
 	}
 	group.Go(func() error { return c.Fleet.Run(ctx) })
 	group.Go(func() error { return c.Catalogue.Run(ctx) })

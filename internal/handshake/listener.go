@@ -36,7 +36,7 @@ func ListenerReasons() []string {
 	return all
 }
 
-// ListenerConfig describes a Listener. All fields but Pending, PerNode and Pace are required.
+// ListenerConfig describes a Listener. All fields but Pending, PerNode, Pace and Divert are required.
 type ListenerConfig struct {
 	// Socket accepts the connections. The listener closes it.
 	Socket net.Listener
@@ -50,6 +50,9 @@ type ListenerConfig struct {
 	PerNode int
 	// Pace bounds the handshakes of each source that are refused. Default: NewPace.
 	Pace *Pace
+	// Divert takes over a connection that Accept should not return, and reports whether it did.
+	// It does not wait. Default: Accept returns all.
+	Divert func(*tls.Conn) bool
 	// Allowed is the text in log lines for the peers that may connect.
 	Allowed string
 	// Refused counts refused connections, by reason; see ListenerReasons.
@@ -148,7 +151,7 @@ func (l *Listener) admit(opened *PendingConn) {
 		err = l.claim(opened, secured)
 	}
 	ended := opened.Remove()
-	if err == nil && ended == "" && l.hand(accepted{conn: secured}) {
+	if err == nil && ended == "" && (l.cfg.Divert != nil && l.cfg.Divert(secured) || l.hand(accepted{conn: secured})) {
 		return
 	}
 	defer func() { _ = conn.Close() }() // counted before the peer sees it

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/session"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -161,26 +163,42 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// Divert passes the connections of a listener on, except those of sessions, which it serves.
-func (s *Server) Divert(l net.Listener) net.Listener { return diverting{l, s} }
-
-type diverting struct {
-	net.Listener
-	server *Server
+// Divert takes over the connection of a session, and reports whether it is one.
+func (s *Server) Divert(conn *tls.Conn) bool {
+	if conn.ConnectionState().NegotiatedProtocol != session.Protocol {
+		return false
+	}
+	s.Go(conn, conn)
+	return true
 }
 
-func (d diverting) Accept() (net.Conn, error) {
-	for {
-		conn, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		secured, ok := conn.(*tls.Conn)
-		if !ok || secured.ConnectionState().NegotiatedProtocol != session.Protocol {
-			return conn, nil
-		}
-		d.server.Go(conn, conn)
+// Handler takes the sessions of attached workers in clear text out of the requests of the peer
+// listener. With certificates a session begins in the handshake, and a worker sends no request here.
+func (s *Server) Handler(next http.Handler) http.Handler {
+	if s.fleet.cfg.Identity != nil {
+		return next
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path != session.Path || req.Header.Get(wire.HopHeader) != "" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		if req.Header.Get("Upgrade") != session.Protocol {
+			w.Header().Set("Upgrade", session.Protocol)
+			w.WriteHeader(http.StatusUpgradeRequired)
+			return
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + session.Protocol + "\r\n\r\n"
+		if _, err := conn.Write([]byte(answer)); err != nil {
+			_ = conn.Close()
+			return
+		}
+		s.Go(conn, buffered)
+	})
 }
 
 // Go serves one session in the background. Reader has the bytes of conn that are already read.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/presence"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -74,22 +75,18 @@ type serverTLS struct{ *http.Server }
 func (s serverTLS) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 
 // secure requires mutual TLS on the peer listener: only relays and gates of this cluster
-// can connect, and no longer than their certificate is valid.
-func (l *listener) secure(cfg *Config, m *connMetrics) {
-	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Pending: cfg.PendingPeers, Refused: m.refused, Logger: cfg.Logger})
+// can connect, and its workers for sessions, and no longer than their certificate is valid.
+func (l *listener) secure(cfg *Config, m *connMetrics, sessions *presence.Server) {
+	l.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: l.socket, Source: cfg.Membership.Identity, Pending: cfg.PendingPeers, Divert: sessions.Divert, Refused: m.refused, Logger: cfg.Logger})
 }
 
-// undiverted serves all connections of a listener.
-func undiverted(l net.Listener) net.Listener { return l }
-
-// serve answers on the socket until the server is closed. Divert takes connections out that are not
-// those of requests.
-func (l *listener) serve(divert func(net.Listener) net.Listener) error {
+// serve answers on the socket until the server is closed.
+func (l *listener) serve() error {
 	if l.admission != nil {
 		var admitting sync.WaitGroup
 		defer admitting.Wait()
 		admitting.Go(l.admission.Run)
-		return l.server.Serve(divert(l.admission))
+		return l.server.Serve(l.admission)
 	}
 	return l.server.Serve(l.socket)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/loglimit"
 	"github.com/ringway/ringway/internal/metric"
-	"github.com/ringway/ringway/internal/presence"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/proxy/downstream"
 	"github.com/ringway/ringway/internal/proxy/ingress"
@@ -63,7 +62,6 @@ type Relay struct {
 	reloadRefused           prometheus.Gauge
 	blocks                  *ingress.BlockList
 
-	attached     *presence.Server // of attached workers
 	memory       *memory
 	drain        *drain
 	tunnelsEnded prometheus.Counter
@@ -144,9 +142,6 @@ func New(cfg Config) (_ *Relay, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	r.attached = presence.NewServer(presence.ServerConfig{
-		Fleet: r.Fleet, RowSize: func() int { return r.Routes.Agreed().Minimums.PeersPerWorker }, Logger: cfg.Logger, Registerer: cfg.Registry,
-	})
 	circuits, err := newCircuits(cfg)
 	if err != nil {
 		return nil, err
@@ -182,13 +177,13 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.peer.socket = conns.counting("peer", r.peer.socket)
 	// No IdleTimeout: peers keep their connections for the next request, however late it comes. No limits
 	// of clients either: the relay that forwards has applied them.
-	ofPeers := downstream.Config{Handler: r.withSessions(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: downstream.OfRelays}
+	ofPeers := downstream.Config{Handler: r.Attached.Handler(r.withFacts(ingress.WithSharedKey(r.Keeper, &r.peerFront))), Shared: downstream.OfRelays}
 	if cfg.Membership.Identity != nil {
 		ofPeers.Until = handshake.UntilRenewal(cfg.Membership.Identity)
 	}
 	r.peer.serveClients(&cfg, conns, ofPeers)
 	if cfg.Membership.Identity != nil {
-		r.peer.secure(&cfg, conns)
+		r.peer.secure(&cfg, conns, r.Attached)
 	}
 	r.admin.socket = conns.countingDropped("admin", r.admin.socket)
 	if err = r.admin.serveOperators(&cfg, r.adminMux()); err != nil {
@@ -267,16 +262,15 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, socket := range r.sockets {
 		serve(r.ingress, func() error { return r.ingress.server.Serve(socket.accepts) })
 	}
-	serve(r.peer, func() error { return r.peer.serve(r.attached.Divert) })
-	serve(r.admin, func() error { return r.admin.serve(undiverted) })
+	serve(r.peer, r.peer.serve)
+	serve(r.admin, r.admin.serve)
 	for _, l := range r.tcp.listeners {
-		serve(l, func() error { return l.serve(undiverted) })
+		serve(l, l.serve)
 	}
 	if err := r.Start(failed, group); err != nil {
 		r.closeServers()
 		return errors.Join(err, group.Wait(), r.members.Close(), r.endTracing())
 	}
-	group.Go(func() error { return r.attached.Run(failed) })
 	group.Go(func() error { return r.watchFleet(failed) })
 	group.Go(func() error { return r.memory.run(failed) })
 	if r.certificates != nil {
@@ -369,7 +363,6 @@ func (r *Relay) endIntake() {
 }
 
 func (r *Relay) closeServers() {
-	r.attached.Close()
 	for _, l := range r.listeners() {
 		_ = l.server.Close() // only errors of closing a socket
 	}

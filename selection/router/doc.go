@@ -37,8 +37,9 @@
 //     also if the program only picks. No relay can forward to such a router: with the role of a
 //     relay it is in no plan, and uses workers as an observer does.
 //   - The members count a program with the role of a relay as a relay: it must serve every
-//     service that it does not skip, and be reachable at its node's ForwardAddr. With the role
-//     of a gate it only forwards. With the role of an observer it is in no plan: it sends to
-//     workers after its own place on the ring, never forwards, and nothing connects to it.
+//     service that it does not skip, and be reachable at its node's ForwardAddr, where attached
+//     workers hold sessions with it, too. With the role of a gate it only forwards. With the
+//     role of an observer it is in no plan: it sends to workers after its own place on the ring,
+//     never forwards, and nothing connects to it.
 //   - All methods but Run may be called from any goroutine.
 package router

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -159,6 +160,42 @@ func TestARouterThatOnlyPicksConnectsToNoWorker(t *testing.T) {
 		for i, o := range offers {
 			if !connected(o) {
 				t.Errorf("without the setting a router does not connect to echo-%d either", i)
+			}
+		}
+	})
+}
+
+// A fleet may allow workers to offer services of other hosts, and many of them: a program that is
+// configured like its relays has the same endpoints.
+func TestARouterUsesTheOffersThatItsFleetAllows(t *testing.T) {
+	bubble(t, func(t *testing.T, f inMemory) {
+		f.StartRelay("relay-1")
+		cfg, _ := f.Advertiser("far", "echo")
+		cfg.Services[0].Address = "10.9.0.5:80"
+		for i := range 150 {
+			service := cfg.Services[0]
+			service.Name = fmt.Sprintf("echo-%d", i)
+			cfg.Services = append(cfg.Services, service)
+		}
+		allowed := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+		cfg.AllowedAddrs, cfg.MaxServicesPerRecord = allowed, 200
+		worker, err := advertise.NewAdvertiser(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.run(worker.Run)
+		like := f.router("caller-1", identity.RoleObserver, router.Config{PickOnly: true, AllowedAddrs: allowed, MaxServicesPerRecord: 200})
+		follow(t, like, func(ids []string) bool { return slices.Equal(ids, []string{"far"}) })
+		for name, cfg := range map[string]router.Config{
+			"addresses": {PickOnly: true, MaxServicesPerRecord: 200}, "many services": {PickOnly: true, AllowedAddrs: allowed},
+		} {
+			other := f.router("no-"+strings.ReplaceAll(name, " ", "-"), identity.RoleObserver, cfg)
+			if err := other.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.Settle()
+			if endpoints, _ := other.Endpoints("echo"); len(endpoints) > 0 {
+				t.Errorf("a router that does not allow such %s uses %v", name, endpoints)
 			}
 		}
 	})

@@ -37,7 +37,7 @@ func (r *Router) listen(handler http.Handler) (*peers, error) {
 	p := &peers{socket: socket}
 	if source := r.member.Identity; source != nil {
 		cfg.Until = handshake.UntilRenewal(source)
-		p.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: socket, Source: source, Refused: ingress.NewRefusedPeers(r.cfg.Registerer), Logger: r.cfg.Logger})
+		p.admission = ingress.AdmitPeers(handshake.ListenerConfig{Socket: socket, Source: source, Divert: r.core.Attached.Divert, Refused: ingress.NewRefusedPeers(r.cfg.Registerer), Logger: r.cfg.Logger})
 	}
 	p.server = downstream.New(cfg)
 	return p, nil

@@ -33,9 +33,9 @@ type Config struct {
 	// Node is this process, with the role of a relay, a gate or an observer. Run starts it and leaves the
 	// cluster with it, so it must not have been started.
 	Node *membership.Node
-	// PeerAddr is the IP:port at which other relays forward requests to this one. Default: the
-	// ForwardAddr of the node, which a relay must have unless it is PickOnly: others learn the
-	// address from it.
+	// PeerAddr is the IP:port at which other relays forward requests to this one, and attached
+	// workers hold sessions with it. Default: the ForwardAddr of the node, which a relay must have
+	// unless it is PickOnly: others learn the address from it.
 	PeerAddr string
 
 	// Plan has the settings of all plans; all relays of a cluster must have the same. Settings
@@ -68,6 +68,15 @@ type Config struct {
 	// --require-service-names of the binary does. All relays and routers of a cluster must have
 	// the same. Default: the services of a certificate are held against it if it names some.
 	RequireServiceNames bool
+	// AllowedAddrs are networks in which workers may run services in addition to their own hosts,
+	// as --endpoint-allowed-cidr of the binary does, for workers that offer services of other
+	// hosts. All members of a cluster must have the same. It has no effect without an Identity.
+	// Default: none.
+	AllowedAddrs []netip.Prefix
+	// MaxServicesPerRecord is how many services one worker may offer, at most 1,024; a worker that
+	// offers more has no endpoint. It is --max-services-per-record of the binary, and all members
+	// of a cluster must have the same. Default 128.
+	MaxServicesPerRecord int
 
 	// RequestTimeout bounds the time until the response to a request begins, for all attempts
 	// together, unless the workers of a service advertise another one. The deadline of a
@@ -191,7 +200,7 @@ func (r *Router) build() error {
 	}
 	of := assembly.Config{
 		Node: cfg.Node, Logger: cfg.Logger, Registerer: cfg.Registerer,
-		Rules: advertise.Rules{RequireServiceNames: cfg.RequireServiceNames},
+		Rules: advertise.Rules{RequireServiceNames: cfg.RequireServiceNames, AllowedAddrs: cfg.AllowedAddrs, MaxServicesPerRecord: cfg.MaxServicesPerRecord},
 		// Other relays ask this one for the key, and do not make one while it may have one. Without
 		// a certificate and a gossip key the cluster is one in clear text.
 		SharedKey: ingress.KeeperConfig{Insecure: true},
@@ -214,7 +223,7 @@ func (r *Router) build() error {
 	}
 	r.attempts = attempts(false)
 	if cfg.PeerAddr != "" {
-		r.peers, err = r.listen(r.core.WithSharedKey(attempts(true)))
+		r.peers, err = r.listen(r.core.Attached.Handler(r.core.WithSharedKey(attempts(true))))
 	}
 	return err
 }

@@ -237,6 +237,10 @@ func (c *conn) prepare() bool {
 			return false
 		}
 		state := secured.ConnectionState()
+		if p := state.NegotiatedProtocol; p != "" && p != "h2" && p != "http/1.1" { // a listener may admit others for it than for requests
+			cfg.Logger.Debug("a connection is for another protocol", "client", c.remote, "protocol", p)
+			return false
+		}
 		c.tls = &state
 	}
 	if cfg.Until != nil {

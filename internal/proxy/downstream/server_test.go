@@ -365,6 +365,26 @@ func TestHTTP2IsServedOnTheSamePort(t *testing.T) {
 	}
 }
 
+// Who may connect can depend on the protocol that is selected in the handshake.
+func TestAConnectionThatIsForAnotherProtocolSendsNoRequest(t *testing.T) {
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS()
+	t.Cleanup(certificate.Close)
+	var requests atomic.Int64
+	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	addr, _ := serveOn(t, downstream.Config{Handler: handler}, tls.NewListener(procs.Listen(t), &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"other/1"}}))
+	conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"other/1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	if answer, _ := io.ReadAll(conn); len(answer) > 0 || requests.Load() > 0 {
+		t.Errorf("%d requests, answered with %q", requests.Load(), answer)
+	}
+}
+
 func TestAShutdownAnswersWhatHasArrivedAndClosesTheRest(t *testing.T) {
 	release := make(chan struct{})
 	began := make(chan struct{}, 1)

@@ -121,21 +121,23 @@ func WithSharedKey(keeper *sharedkey.Keeper, forwarded http.Handler) http.Handle
 }
 
 // AdmitPeers returns a listener that requires mutual TLS: only relays and gates of this
-// cluster can connect, and its workers where they offer the protocol of sessions and no other one;
-// and no longer than their certificate is valid. It sets TLS and Allowed of
-// the configuration; Refused is the counter of NewRefusedPeers.
+// cluster can connect, and no longer than their certificate is valid. With Divert, which takes
+// sessions, its workers can connect where they offer the protocol of sessions. It sets TLS and
+// Allowed of the configuration; Refused is the counter of NewRefusedPeers.
 func AdmitPeers(cfg handshake.ListenerConfig) *handshake.Listener {
 	policy := cfg.Source.Policy(identity.DataPlane)
 	policy.Only = []identity.Role{identity.RoleRelay, identity.RoleGate}
 	cfg.TLS, cfg.Allowed = cfg.Source.ServerConfig(policy, "h2", "http/1.1"), "relays and gates of this cluster and environment, and its workers for sessions,"
-	workers := cfg.Source.Policy(identity.DataPlane)
-	workers.Only = []identity.Role{identity.RoleWorker}
-	peers, sessions := cfg.TLS.GetConfigForClient, cfg.Source.ServerConfig(workers, attachment.Protocol).GetConfigForClient
-	cfg.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if slices.Contains(hello.SupportedProtos, attachment.Protocol) {
-			return sessions(hello)
+	if cfg.Divert != nil { // else their connections would be those of requests
+		workers := cfg.Source.Policy(identity.DataPlane)
+		workers.Only = []identity.Role{identity.RoleWorker}
+		peers, sessions := cfg.TLS.GetConfigForClient, cfg.Source.ServerConfig(workers, attachment.Protocol).GetConfigForClient
+		cfg.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if slices.Contains(hello.SupportedProtos, attachment.Protocol) {
+				return sessions(hello)
+			}
+			return peers(hello)
 		}
-		return peers(hello)
 	}
 	cfg.Socket = socket.Listen(cfg.Socket)
 	return handshake.NewListener(cfg)

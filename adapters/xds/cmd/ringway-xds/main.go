@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ringway/ringway/adapters/xds"
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/affinity"
 	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/process"
@@ -66,6 +68,10 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	set.StringVar(&files.Certificate, "tls-cert", "", "certificate of an observer, PEM")
 	set.StringVar(&files.Key, "tls-key", "", "its key, PEM")
 	set.StringVar(&files.Authorities, "tls-ca", "", "authorities, PEM")
+	set.StringVar(&files.Denied, "tls-deny-file", "", "certificates that no longer count, one a line: serial HEX or node ID; the same on all members")
+	allowed := set.String("endpoint-allowed-cidr", "", "with certificates: networks in which workers may offer services besides their own host, separated by commas; the same on all members")
+	set.IntVar(&cfg.MaxServicesPerRecord, "max-services-per-record", advertise.DefaultMaxServicesPerRecord, "services that one worker may offer, 1 to 1024; none of a worker that offers more is sent; the same on all members")
+	set.BoolVar(&cfg.RequireServiceNames, "require-service-names", false, "send no worker whose certificate names no services; the same as on all relays")
 	template := set.String("identity-template", "", "where SPIFFE IDs of members have their names, such as spiffe://shop.test/{environment}/{cluster}/{role}/{node}")
 	keys := set.String("gossip-keys", "", "file of gossip keys")
 	seeds := set.String("join", "", "addresses of members, separated by commas")
@@ -76,10 +82,15 @@ func run(ctx context.Context, logger *slog.Logger, registry *prometheus.Registry
 	member.Seeds = list(*seeds)
 	cfg.Clients = fixed(*clients)
 	var err error
+	if cfg.AllowedAddrs, err = networks(*allowed); err != nil {
+		return err
+	}
 	if files.Certificate != "" {
 		if member.Identity, err = identity.NewSource(files, identity.SourceConfig{Logger: logger, Registerer: registry, Template: *template}); err != nil {
 			return err
 		}
+	} else if files.Denied != "" {
+		return fmt.Errorf("-tls-deny-file %q: without certificates there are none to deny: give -tls-cert, -tls-key and -tls-ca, too, or leave it out", files.Denied)
 	} else if *template != "" {
 		return fmt.Errorf("-identity-template %q: without certificates there are no names to read: give -tls-cert, -tls-key and -tls-ca, too, or leave it out", *template)
 	}
@@ -146,6 +157,17 @@ func list(text string) (out []string) {
 		}
 	}
 	return out
+}
+
+func networks(text string) (all []netip.Prefix, err error) {
+	for _, one := range list(text) {
+		network, err := netip.ParsePrefix(one)
+		if err != nil {
+			return nil, fmt.Errorf("-endpoint-allowed-cidr %q: not a network: give networks such as 10.0.0.0/8, separated by commas", one)
+		}
+		all = append(all, network.Masked())
+	}
+	return all, nil
 }
 
 // fixed returns the clients of a list, each with its place: ID[@ZONE[/REGION]].

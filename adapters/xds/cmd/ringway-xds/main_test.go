@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -181,32 +184,129 @@ func TestTheProgramAndItsEnvoysHaveSPIFFEIDsOfAnotherIssuer(t *testing.T) {
 	}
 }
 
+// The settings of a fleet that decide which workers it uses are those of all members. Envoys would
+// otherwise send to a stolen certificate that is denied elsewhere.
+func TestTheProgramSendsTheWorkersThatTheFleetUses(t *testing.T) {
+	dir := t.TempDir()
+	if err := procs.Build(".", dir, false, "."); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 48 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := func(role identity.Role, node string) identity.Claims {
+		c := identity.Claims{Role: role, Cluster: "shop", Environment: "dev", Node: node}
+		if role == identity.RoleWorker && node != "w0" {
+			c.Services = "echo,echo-*"
+		}
+		return c
+	}
+	source := func(role identity.Role, node string) *identity.Source {
+		s, err := authority.Source(claims(role, node), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path+".next", content, 0o600), os.Rename(path+".next", path)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, key, err := authority.Issue(claims(identity.RoleObserver, "xds"), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gossip, addr := procs.FreeAddr(t), procs.FreeAddr(t)
+	args := []string{"-cluster", "shop", "-environment", "dev", "-gossip-addr", gossip, "-addr", addr, "-admin-addr", procs.FreeAddr(t), "-clients", envoys[0]}
+	rules := []string{"-require-service-names", "-tls-deny-file", write("denied", nil), "-endpoint-allowed-cidr", "10.9.0.0/16, 10.8.0.0/16", "-max-services-per-record", "200"}
+	for want, more := range map[string][]string{
+		"-endpoint-allowed-cidr \"10.9.0.5\": not a network": {"-endpoint-allowed-cidr", "10.8.0.0/16,10.9.0.5"},
+		"at most 1024 services per record":                   {"-max-services-per-record", "1025"},
+		"without certificates there are none to deny":        rules[1:],
+		"the node \"xds\" has no certificate":                rules[:1],
+	} {
+		refused := procs.Start(t, procs.Config{Binary: "ringway-xds", Dir: dir, Args: slices.Concat(args, more)})
+		if code := refused.Exit(t); code != 1 || !strings.Contains(strings.ReplaceAll(refused.Output(), `\`, ""), want) {
+			t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, refused.Output())
+		}
+	}
+
+	program := procs.Start(t, procs.Config{Binary: "ringway-xds", Dir: dir, Args: slices.Concat(args, rules, []string{
+		"-tls-cert", write("xds.crt", cert), "-tls-key", write("xds.key", key), "-tls-ca", write("ca.crt", authority.CertificatePEM()),
+	})})
+	startWorkers(t, gossip, source)
+	far := advertise.Service{Name: "echo", Address: "10.9.0.5:8007", Secured: true} // of another host, and one of many
+	services := []advertise.Service{far}
+	for i := range 150 {
+		far.Name = fmt.Sprintf("echo-%d", i)
+		services = append(services, far)
+	}
+	startWorker(t, advertise.AdvertiserConfig{
+		ID: "w7", Seeds: []string{gossip}, Services: services, Identity: source(identity.RoleWorker, "w7"),
+		AllowedAddrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MaxServicesPerRecord: 200,
+	})
+	want := []string{services[0].Address} // w0 names no service
+	for i := 1; i < workers; i++ {
+		want = append(want, addressOf(fmt.Sprintf("w%d", i)))
+	}
+	own := source(identity.RoleRelay, envoys[0])
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(own.ClientConfig(own.Policy(identity.Hello), identity.Expected{Node: "xds"}, "h2"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	procs.Await(t, "the program listens", func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	e := open(t, conn, envoys[0])
+	e.until(want)
+	write("denied", []byte("node w3\n"))
+	e.send(&discovery.DiscoveryRequest{VersionInfo: e.last.GetVersionInfo()})
+	e.until(slices.DeleteFunc(want, func(address string) bool { return address == addressOf("w3") }))
+	program.Signal(t, syscall.SIGTERM)
+	if code := program.Exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // startWorkers starts members that offer echo, until the end of the test. With source they have
 // certificates.
 func startWorkers(t *testing.T, seed string, source func(identity.Role, string) *identity.Source) {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() { stop(); running.Wait() })
 	for i := range workers {
 		id := fmt.Sprintf("w%d", i)
-		cfg := advertise.AdvertiserConfig{
-			Cluster: "shop", Environment: "dev", ID: id, BindAddr: "127.0.0.1:0", Seeds: []string{seed}, DrainDelay: time.Millisecond,
-			Services: []advertise.Service{{Name: "echo", Address: addressOf(id)}},
-		}
+		cfg := advertise.AdvertiserConfig{ID: id, Seeds: []string{seed}, Services: []advertise.Service{{Name: "echo", Address: addressOf(id)}}}
 		if source != nil {
 			cfg.Identity, cfg.Services[0].Secured = source(identity.RoleWorker, id), true
 		}
-		a, err := advertise.NewAdvertiser(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			if err := a.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		startWorker(t, cfg)
 	}
+}
+
+func startWorker(t *testing.T, cfg advertise.AdvertiserConfig) {
+	t.Helper()
+	cfg.Cluster, cfg.Environment, cfg.BindAddr, cfg.DrainDelay = "shop", "dev", "127.0.0.1:0", time.Millisecond
+	a, err := advertise.NewAdvertiser(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	t.Cleanup(stop)
+	running.Go(func() {
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // ranges returns the addresses to which relays with the ids of the Envoys connect, sorted.
