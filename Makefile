@@ -112,7 +112,7 @@ test-full: ## fleets with the race detector, histories of 200 members, a million
 	$(race) $(lazy) go test $(RACE) -p 1 -count=1 -timeout $(TIMEOUT) $$(go list $(packages) | grep -E '$(fleets)')
 	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -run 'WhileMembersJoin|EveryHistoryKeeps|SimultaneousJoins|AMillion|NoOrderOfEvents' ./internal/presence ./internal/sharedkey ./internal/peering ./advertise ./membership ./internal/proxy/downstream ./internal/proxy/upstream
 	$(MAKE) --no-print-directory test-pki STEP=1
-	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -v -run 'ACanaryGetsItsShare|ARelayThatStartsIsNotReady|ABurstOnAColdService' ./internal/relay ./internal/e2e/paths
+	LONG_TESTS=1 go test -count=1 -timeout $(TIMEOUT) -v -run 'ACanaryGetsItsShare|ARelayThatStartsIsNotReady|ABurstOnAColdService|AtALowRate' ./internal/relay ./internal/e2e/paths ./internal/e2e
 	$(race) LONG_TESTS=full go test $(RACE) -count=1 -timeout 2h -v -parallel 4 -run 'RollingRestart|NoRestart|Hangs' ./internal/e2e
 
 .PHONY: build

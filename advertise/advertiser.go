@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/membership"
@@ -288,10 +289,7 @@ func (a *Advertiser) Drain() {
 }
 
 func (a *Advertiser) wake() {
-	select {
-	case a.changed <- struct{}{}:
-	default:
-	}
+	publish.Notify(a.changed)
 }
 
 // Run advertises until ctx ends, then drains, leaves the cluster, and returns when all

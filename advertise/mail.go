@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 )
 
@@ -129,10 +130,7 @@ func newMailbox(limit int) *mailbox {
 // put adds a message. It returns false if the mailbox is full.
 func (b *mailbox) put(m mail) bool {
 	taken := b.file(m)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	publish.Notify(b.wake)
 	return taken
 }
 

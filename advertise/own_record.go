@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 )
@@ -135,10 +136,7 @@ func (c *Catalogue) Leave(ctx context.Context, drain, stay time.Duration) {
 }
 
 func (c *Catalogue) wakeOwn() {
-	select {
-	case c.ownWake <- struct{}{}:
-	default:
-	}
+	publish.Notify(c.ownWake)
 }
 
 // noteOwn decides whether the record must be published, and returns its content. It compares what

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/internal/gossip"
 	"github.com/ringway/ringway/membership/internal/trust"
 )
@@ -244,10 +245,7 @@ func (b *mailbox) post(e event) {
 	}
 	b.byName[e.name] = e
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	publish.Notify(b.wake)
 }
 
 // take empties the mailbox and returns the events, oldest first.

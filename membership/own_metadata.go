@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
@@ -45,10 +46,7 @@ func (n *Node) SetDraining(on bool) {
 	if n.draining.Swap(on) == on {
 		return
 	}
-	select {
-	case n.drained <- struct{}{}:
-	default:
-	}
+	publish.Notify(n.drained)
 }
 
 // followMetadata gossips the metadata of this node again when it changes, and when the certificate

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -202,7 +203,8 @@ func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged
 	if now.Sub(r.minute) >= refusalQuiet {
 		r.minute, r.lines = now, 0
 	}
-	key := refusalKey{hostOf(addr), err.kind()}
+	from, _ := netip.ParseAddrPort(addr) // the zero value for others, which count as one host
+	key := refusalKey{handshake.SourceOf(from.Addr()), err.kind()}
 	one, known := r.inbound[key]
 	if !known {
 		if r.inbound == nil {
@@ -225,21 +227,6 @@ func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged
 	r.lines++
 	unlogged, r.unlogged = r.unlogged, 0
 	return true, unlogged
-}
-
-// hostOf returns the host of an address; for IPv6 the /64 network, because one host has all of it.
-func hostOf(addr string) netip.Prefix {
-	a, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := a.Addr().Unmap()
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	host, _ := ip.WithZone("").Prefix(bits) // cannot fail: both values are in range
-	return host
 }
 
 // makeRoom removes an entry if the map has maxRefusals entries and a new one is about to be added.

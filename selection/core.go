@@ -416,7 +416,7 @@ func (w *runningWinner) update(old, score float32, random uint64) {
 	}
 }
 
-// try is what came of a request that tried an endpoint with an old bad estimate.
+// try is what came of the first request that tried an endpoint after its estimate had become bad.
 type try int8
 
 const (
@@ -426,7 +426,8 @@ const (
 )
 
 // tries is the share of good ones among the last tries of endpoints that report no load, float32 bits.
-// It shows what made these endpoints slow: after single slow answers of idle ones, as on a machine that
+// Only the first try after a good estimate counts, so that endpoints that stay slow do not decide for the
+// others. The share shows what made these endpoints slow: after single slow answers of idle ones, as on a machine that
 // does something else for a moment, four of five tries are good; after the queues of busy ones, half of
 // them or fewer.
 type tries struct{ bits atomic.Uint32 }

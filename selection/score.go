@@ -117,7 +117,9 @@ func (s *state) overdue(v *view, latency float32, age int32) bool {
 	}
 	after := float32(v.overdue) * s.weighed()
 	if estimate, _ := unpack(s.latency.Load()); estimate > good && s.reported.Load() != ownReport {
-		after *= v.slowFactor
+		if after *= v.slowFactor; s.evidence().vain() {
+			after *= max(vainFactor/v.slowFactor, 1)
+		}
 	}
 	return float32(age) > after
 }

@@ -58,8 +58,9 @@ const (
 )
 
 // evidence is what the latency estimate rests on: the weight of its samples at the time of
-// the last one, in units of 1/256, and in the low bits their number. The number stops at
-// maxSamples: numbers below 5 matter for the average, below 3 for the median.
+// the last one, in units of 1/256, and in the low bits their number, and whether the last try was
+// in vain. The number stops at maxSamples: numbers below 5 matter for the average, below 3 for
+// the median.
 type evidence uint32
 
 const (
@@ -70,13 +71,19 @@ const (
 	maxWeight = 100
 )
 
-func newEvidence(weight float32, samples uint32) evidence {
-	return evidence(min(weight, maxWeight)*weightUnit)<<4 | evidence(min(samples, maxSamples))
+func newEvidence(weight float32, samples uint32, vain bool) evidence {
+	e := evidence(min(weight, maxWeight)*weightUnit)<<5 | evidence(min(samples, maxSamples))
+	if vain {
+		e |= maxSamples + 1
+	}
+	return e
 }
 
 func (e evidence) samples() uint32 { return uint32(e & maxSamples) }
 
-func (e evidence) weight() float32 { return float32(e>>4) / weightUnit }
+func (e evidence) vain() bool { return e&(maxSamples+1) != 0 }
+
+func (e evidence) weight() float32 { return float32(e>>5) / weightUnit }
 
 func (s *state) evidence() evidence { return evidence(s.samples.Load()) }
 
@@ -135,13 +142,13 @@ func (s *state) begin(now tick, limit int) bool {
 // A good sample of an endpoint with an old bad estimate counts half, and the other half is
 // the estimate relaxed as in the score: a bad estimate keeps requests away, so an endpoint
 // that has recovered gives only few samples. A sample that is not good restores the
-// estimate, so an endpoint that stays slow gets one request in some seconds. The result is whether
-// the request has tried such an endpoint, and what came of it.
+// estimate, so an endpoint that stays slow gets one request in some seconds. The result is what came
+// of the first such try since the estimate was good.
 func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32) (tried try) {
 	x := float32(max(latency, 1))
 	for range 4 { // losing a sample to contention is harmless
 		known := s.evidence()
-		samples := known.samples()
+		samples, vain := known.samples(), known.vain()
 		word := s.latency.Load()
 		next, weight := x, float32(0)
 		if word != 0 {
@@ -155,13 +162,18 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 			if age > staleAge {
 				a = alpha
 				weight = min(weight, 1/alpha-1)
+				first := !vain
 				switch good := median * goodEnough; {
 				case old <= good:
+					vain, first = false, false
 				case x < good:
-					tried = goodTry
+					vain, tried = false, goodTry
 					a, weight, old = 0.5, 1, relaxed(old, median, age)
 				default:
-					tried = vainTry
+					vain, tried = true, vainTry
+				}
+				if !first {
+					tried = noTry
 				}
 			}
 			if samples < 5 {
@@ -170,7 +182,7 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 			next = old + a*(x-old)
 		}
 		if s.latency.CompareAndSwap(word, pack(next, now)) {
-			if e := newEvidence(weight+1, samples+1); e != known {
+			if e := newEvidence(weight+1, samples+1, vain); e != known {
 				s.samples.Store(uint32(e))
 			}
 			break
@@ -223,7 +235,7 @@ func (s *state) unanswered(now tick, median float32) {
 	estimate, at := unpack(word)
 	estimate = relaxed(estimate, median, now.since(at))
 	if silence > estimate && s.latency.CompareAndSwap(word, pack(silence, now)) { // one lost to contention is harmless
-		s.samples.Store(uint32(newEvidence(1, s.evidence().samples()))) // the next answers count more than a guess
+		s.samples.Store(uint32(newEvidence(1, s.evidence().samples(), s.evidence().vain()))) // the next answers count more than a guess
 	}
 }
 
@@ -336,6 +348,8 @@ const (
 	// overdueSlow is how much longer that time is at most for an endpoint that was slow and reports
 	// no load; see tries.
 	overdueSlow = 10
+	// vainFactor is how much longer it is at least for one whose last try was in vain.
+	vainFactor = 3
 	// reportExpiry, 10 s: an answer without a report discards a report older than this, and an unusual
 	// average falls from then on; see expired.
 	reportExpiry = int32(10_000_000_000 >> tickShift)

@@ -228,7 +228,7 @@ type ServiceTraffic struct {
 	// request. Answers counts all answers, also those slower than its last bucket; a relay
 	// of an older release does not send it.
 	Latency []LatencyBucket `json:"latency,omitempty"`
-	Answers uint64          `json:"answers,omitempty"`
+	Answers *uint64         `json:"answers,omitempty"`
 	// Peers are the workers of the range, or the relays to forward to, for ?peers=1.
 	Peers []Peer `json:"peers,omitempty"`
 }

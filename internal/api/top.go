@@ -58,9 +58,12 @@ func ServiceRows(before, now *Traffic) []TopRow {
 				h.buckets[j].Requests -= min(old.Latency[j].Requests, h.buckets[j].Requests)
 			}
 		}
-		h.total = s.Answers - min(old.Answers, s.Answers)
-		if s.Answers == 0 { // an older release
-			h.total = d.Requests
+		h.total = d.Requests
+		if s.Answers != nil {
+			h.total = *s.Answers
+			if old.Answers != nil {
+				h.total -= min(*old.Answers, h.total)
+			}
 		}
 		row := TopRow{Name: s.Service, Requests: d.Requests, Errors: d.Errors, InFlight: &d.InFlight, Sessions: &d.Sessions, P50Ms: h.quantile(0.5), P99Ms: h.quantile(0.99)}
 		if len(s.Evicted) > 0 {

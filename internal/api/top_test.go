@@ -21,7 +21,7 @@ func TestAQuantileLiesInItsBucket(t *testing.T) {
 // A refused request counts as a request and has no latency.
 func TestRefusedRequestsMakeNoServiceSlow(t *testing.T) {
 	at := func(answers, refused uint64) *Traffic {
-		return &Traffic{Services: []ServiceTraffic{{Service: "echo", Counts: Counts{Requests: answers + refused, Errors: refused}, Answers: answers,
+		return &Traffic{Services: []ServiceTraffic{{Service: "echo", Counts: Counts{Requests: answers + refused, Errors: refused}, Answers: &answers,
 			Latency: []LatencyBucket{{UpToMs: 5, Requests: answers}, {UpToMs: 10_000, Requests: answers}}}}}
 	}
 	for _, c := range []struct{ answers, refused uint64 }{{95, 5}, {40, 60}, {0, 10}} {
@@ -29,8 +29,11 @@ func TestRefusedRequestsMakeNoServiceSlow(t *testing.T) {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}
+	if got := ServiceRows(at(0, 0), at(0, 10))[0]; got.P50Ms != 0 || got.P99Ms != 0 {
+		t.Errorf("without an answer so far: %+v", got)
+	}
 	older := at(10, 0)
-	older.Services[0].Answers = 0
+	older.Services[0].Answers = nil
 	if got := ServiceRows(&Traffic{}, older)[0]; got.P99Ms != 4.95 {
 		t.Errorf("a relay of an older release: %+v", got)
 	}

@@ -146,6 +146,13 @@ func TestAFlagOfConfigInitIsInTheFile(t *testing.T) {
 	if out := printed(t, workercmd.Command(), "config", "init", "--service", "a=127.0.0.1:1"); !strings.Contains(out, "\nservice: ['a=127.0.0.1:1']\n") || strings.Contains(out, "hello=127") {
 		t.Error(out)
 	}
+	offers := filepath.Join(t.TempDir(), "offers.yaml")
+	if err := os.WriteFile(offers, []byte("services: [{name: a, address: 127.0.0.1:1}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := printed(t, workercmd.Command(), "config", "init", "--services-file", offers); !strings.Contains(out, "\n#service:") || strings.Contains(out, "\nservice:") {
+		t.Error(out)
+	}
 	for flag, want := range map[string]string{
 		"--cluster=Bad Name!": `--cluster "Bad Name!"`, "--zone-slack=[": "not a number", "--config=" + file: "--config",
 		"--shared-key=" + strings.Repeat("ab", 32): "a secret on the command line", "--session-drain-timeout=1s": "at least --drain-timeout, 30s",

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // Finder keeps the list of addresses of the seeds. Create it with New, run it with Run; all
@@ -175,10 +177,7 @@ func (f *Finder) refresh(ctx context.Context, mode func(*place) Mode) error {
 	}
 	wg.Wait()
 	f.publish()
-	select {
-	case f.viewChanged <- struct{}{}:
-	default:
-	}
+	publish.Notify(f.viewChanged)
 
 	var errs []error
 	for _, p := range f.places {

@@ -394,13 +394,20 @@ func (c *PendingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// originOf returns the source of an address: something of which one host has only a few.
+// originOf returns the source of the other end of a connection.
 func originOf(addr net.Addr) netip.Prefix {
 	from, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
 		return netip.Prefix{} // not an IP address: all of these count as one source
 	}
-	ip, bits := from.Addr().Unmap().WithZone(""), 32
+	return SourceOf(from.Addr())
+}
+
+// SourceOf returns by what limits count a host or a client, because it has only a few of them: its IPv4
+// address, or its /64 network of IPv6. The result is the zero value if the address is.
+func SourceOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("")
+	bits := 32
 	if ip.Is6() {
 		bits = 64
 	}

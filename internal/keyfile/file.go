@@ -61,17 +61,17 @@ func CheckAccess(path string) (warning string, err error) {
 		return "", fmt.Errorf("%s can be written by others (mode %04o), who could replace it: chmod 600 %s", path, mode, path)
 	case mode&0o044 == 0:
 		return "", nil
-	case mode&0o004 != 0 && !mountedByEngine(path):
+	case mode&0o004 != 0 && !MountedByEngine(path):
 		return "", fmt.Errorf("%s can be read by every user (mode %04o): chmod 600 %s; where Kubernetes mounts it, defaultMode: 0400 and an fsGroup", path, mode, path)
-	case mode&0o004 != 0 || !mountedByEngine(path):
+	case mode&0o004 != 0 || !MountedByEngine(path):
 		return fmt.Sprintf("%s can be read by others (mode %04o): chmod 600, or defaultMode: 0400 and an fsGroup where Kubernetes mounts it", path, mode), nil
 	}
 	return "", nil
 }
 
-// mountedByEngine reports whether a container engine has mounted the file and set its mode:
+// MountedByEngine reports whether a container engine has mounted the file and set its mode:
 // Kubernetes, whose volumes consist of links to ..data, or Docker or Podman, below /run/secrets.
-func mountedByEngine(path string) bool {
+func MountedByEngine(path string) bool {
 	target, err := os.Readlink(path)
 	return err == nil && strings.HasPrefix(target, "..data/") || strings.HasPrefix(filepath.Clean(path), "/run/secrets/")
 }

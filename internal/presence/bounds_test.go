@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -50,7 +51,7 @@ func TestOneSourceTakesNoMoreSessionsThanItsShareAndAnotherStillConnects(t *test
 	s := &Server{fleet: fleet, gauge: prometheus.NewGauge(prometheus.GaugeOpts{}), held: map[*held]struct{}{}, byID: map[string][]*held{}, sources: map[netip.Prefix]int{}}
 	session := func(id int, from string) *held {
 		host := netip.MustParseAddr(from)
-		return &held{source: sourceOf(host), of: listed{instance: instance{fmt.Sprintf("w%d", id), 1}, host: host}}
+		return &held{source: handshake.SourceOf(host), of: listed{instance: instance{fmt.Sprintf("w%d", id), 1}, host: host}}
 	}
 	for name, addrs := range map[string][2]string{"IPv4": {"10.0.0.1", "10.0.0.2"}, "networks of IPv6": {"2001:db8::1", "2001:db8:0:1::1"}} {
 		var all []*held

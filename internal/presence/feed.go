@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -173,10 +174,7 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 func (f *Fleet) ownChanged(id string) {
 	f.changed(id)
 	for one := range f.feeds {
-		select {
-		case one.fresh <- struct{}{}:
-		default:
-		}
+		publish.Notify(one.fresh)
 	}
 	f.notify()
 }

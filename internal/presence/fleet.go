@@ -248,10 +248,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 func interval(n int) time.Duration { return min(time.Duration(n)*intervalPerMember, longestInterval) }
 
 func (f *Fleet) notify() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	publish.Notify(f.wake)
 }
 
 // merge publishes a snapshot if it differs from the last one, and asks for what is missing. It

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/session"
 )
 
@@ -29,10 +30,7 @@ type held struct {
 }
 
 func (h *held) notify() {
-	select {
-	case h.fresh <- struct{}{}:
-	default:
-	}
+	publish.Notify(h.fresh)
 }
 
 // end lets the relay end the session.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/internal/wire"
@@ -296,7 +297,7 @@ func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Ref
 		return nil, refusal(refusedIdentity, "the address %s is no IP address", conn.RemoteAddr())
 	}
 	h.of.host = from.Addr().Unmap().WithZone("")
-	h.source = sourceOf(h.of.host)
+	h.source = handshake.SourceOf(h.of.host)
 	if cfg.Identity != nil {
 		secured, ok := conn.(*tls.Conn)
 		if !ok {
@@ -315,16 +316,6 @@ func (s *Server) greet(conn net.Conn, reader *bufio.Reader) (*held, *session.Ref
 		}
 	}
 	return h, nil
-}
-
-// sourceOf returns of what one host has only a few: an address of IPv4, or a network of IPv6.
-func sourceOf(host netip.Addr) netip.Prefix {
-	bits := 32
-	if host.Is6() {
-		bits = 64
-	}
-	prefix, _ := host.Prefix(bits) // fails only for other lengths
-	return prefix
 }
 
 var _ advertise.Gossip = (*Fleet)(nil)

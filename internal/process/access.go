@@ -102,7 +102,7 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--admin-token-file: %w", err)
 		}
-		if warning != "" {
+		if warning != "" && !keyfile.MountedByEngine(cfg.TokenFile) { // our manifests for workers mount it so
 			cfg.Logger.Warn("token file " + warning)
 		}
 	}

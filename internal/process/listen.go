@@ -84,10 +84,10 @@ func listenSocket(path string) (_ net.Listener, err error) {
 		return nil, err
 	}
 	ln.SetUnlinkOnClose(false) // it would remove the temporary name
-	if err := errors.Join(os.Chmod(made, 0o600), publish(made, path)); err != nil {
+	if err := errors.Join(os.Chmod(made, 0o600), linkSocket(made, path)); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	// made is the same file. path is missing while another process, in publish, looks whether
+	// made is the same file. path is missing while another process, in linkSocket, looks whether
 	// it is stale.
 	stat, err := os.Lstat(made)
 	if err != nil {
@@ -96,8 +96,8 @@ func listenSocket(path string) (_ net.Listener, err error) {
 	return &socket{UnixListener: ln, path: path, stat: stat}, nil
 }
 
-// publish links the socket made to path. Unlike a rename, a link never replaces a file.
-func publish(made, path string) error {
+// linkSocket links the socket made to path. Unlike a rename, a link never replaces a file.
+func linkSocket(made, path string) error {
 	stale := made + ".stale"
 	for range 3 { // another process may do the same
 		if err := os.Link(made, path); !errors.Is(err, fs.ErrExist) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 const (
@@ -89,10 +90,7 @@ func (o *Output) Write(lines []byte) (int, error) {
 }
 
 func (o *Output) signal() {
-	select {
-	case o.wake <- struct{}{}:
-	default: // the goroutine has not taken the last signal yet
-	}
+	publish.Notify(o.wake)
 }
 
 func (o *Output) miss(reason string, lines []byte) {

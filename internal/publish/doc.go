@@ -11,5 +11,5 @@
 // Rules: a stored value must not change any more. Store may be called from several
 // goroutines, but then the order in which watchers get two concurrent values is undefined;
 // each Value should have a single owner. A [Pacer] makes one act of a burst of
-// changes.
+// changes; [Notify] wakes the goroutine that acts.
 package publish

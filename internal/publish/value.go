@@ -60,6 +60,15 @@ func offer[T any](ch chan *T, value *T) {
 	ch <- value
 }
 
+// Notify wakes the reader of a channel with one place. It does not block: a reader that has not taken
+// the last notification takes this one with it.
+func Notify(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
 // Pacer spaces the acts of a loop. A single change causes an act immediately, and a burst of
 // changes one act for each interval:
 //

@@ -72,8 +72,8 @@ func newCircuits(cfg Config) (*circuit.Breakers, error) {
 
 // ingressOnly returns the circuits for the ingress, and nil for the peer listener: the first
 // relay has decided on a request from a relay.
-func ingressOnly(circuits *circuit.Breakers, hop bool) *circuit.Breakers {
-	if hop {
+func ingressOnly(circuits *circuit.Breakers, fromRelay bool) *circuit.Breakers {
+	if fromRelay {
 		return nil
 	}
 	return circuits

@@ -3,6 +3,8 @@ package relay
 import (
 	"net"
 	"net/netip"
+
+	"github.com/ringway/ringway/internal/handshake"
 )
 
 // connsOf are the connections of one client, in the order in which they were opened.
@@ -23,9 +25,7 @@ const (
 // leaves half of what was free to the others. A connection beyond that takes the place of one of the
 // same client that waits for a request. If none of the oldest does, claim returns false.
 func (l *clients) claim(c *clientConn, addr netip.Addr) bool {
-	if addr.Is6() {
-		addr = netip.PrefixFrom(addr, 64).Masked().Addr() // one client usually has a /64
-	}
+	addr = handshake.SourceOf(addr).Addr()
 	l.mu.Lock()
 	if c.gone.Load() {
 		l.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 const (
@@ -272,10 +273,7 @@ func (l *clientListener) Close() error {
 
 // placeFreed makes the connection that waits for a place check again.
 func (l *clients) placeFreed() {
-	select {
-	case l.freed <- struct{}{}:
-	default: // a check is already due
-	}
+	publish.Notify(l.freed)
 }
 
 // clientOf returns the connection of a client below TLS, nil if there is none.

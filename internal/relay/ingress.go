@@ -91,7 +91,7 @@ func (r *Relay) serveIngress(cfg *Config, conns *connMetrics) (err error) {
 	r.ingress.serveClients(cfg, conns, downstream.Config{
 		Handler: &r.ingressFront, ConnState: r.clients.record, ConnContext: connContext, IdleTimeout: cfg.Clients.IdleTimeout,
 		Until: handshake.UntilRenewal(nil), MaxHead: cfg.Clients.MaxHead, MaxStreams: cfg.Clients.MaxStreams,
-		Shared: func(nc net.Conn) bool { return r.fronts(addrOf(nc.RemoteAddr())) },
+		Shared: r.proxied,
 		Prologue: func(nc net.Conn) (net.Conn, error) {
 			out, err := r.welcome(nc)
 			if err != nil && !r.stopping.Load() {
@@ -199,6 +199,13 @@ func (r *Relay) fronts(addr netip.Addr) bool {
 	inside := func(network netip.Prefix) bool { return network.Contains(addr) }
 	tuned := r.tuned.Load()
 	return addr.IsLoopback() || slices.ContainsFunc(tuned.TrustedProxies, inside) || slices.ContainsFunc(tuned.ProxyProtocolFrom, inside)
+}
+
+// proxied reports whether a connection comes from a trusted proxy, which has requests of many clients on
+// it. One from a load balancer, or from this host without such a proxy, may be that of one client.
+func (r *Relay) proxied(conn net.Conn) bool {
+	addr := addrOf(conn.RemoteAddr())
+	return slices.ContainsFunc(r.tuned.Load().TrustedProxies, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // fronted reports whether a connection comes from a load balancer that names the client in

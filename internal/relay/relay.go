@@ -56,7 +56,7 @@ type Relay struct {
 	// The fields that a reload changes: the settings of requests, and their handlers.
 	reloading               sync.Mutex
 	tuned                   atomic.Pointer[Requests]
-	newHandler              func(requests Requests, hop bool) http.Handler
+	newHandler              func(requests Requests, fromRelay bool) http.Handler
 	ingressFront, peerFront front
 	reloads                 *prometheus.CounterVec
 	reloadRefused           prometheus.Gauge
@@ -161,10 +161,10 @@ func New(cfg Config) (_ *Relay, err error) {
 	r.tunnelsEnded, r.rebalances = newTunnelsEnded(cfg.Registry), newRebalances(cfg.Registry)
 	newCoverage(cfg.Registry, r.Routes.Services)
 	r.blocks = ingress.NewBlockList(cfg.Registry)
-	r.newHandler = func(requests Requests, hop bool) http.Handler {
+	r.newHandler = func(requests Requests, fromRelay bool) http.Handler {
 		return r.Handler(ingress.Config{
-			Requests: requests.Requests, Progress: cfg.ProgressTimeout, Hop: hop,
-			Circuits: ingressOnly(circuits, hop), Tracer: tracer, Records: r.records, Explanations: r.explained,
+			Requests: requests.Requests, Progress: cfg.ProgressTimeout, FromRelay: fromRelay,
+			Circuits: ingressOnly(circuits, fromRelay), Tracer: tracer, Records: r.records, Explanations: r.explained,
 			Strained: r.memory.strained.Load, Blocked: r.blocks,
 		})
 	}

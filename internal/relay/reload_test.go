@@ -129,8 +129,8 @@ func TestEveryTunableSettingIsServedByAfterAReload(t *testing.T) {
 			r := newReloadable(t)
 			before := r.tuned.Load()
 			made := map[bool]Requests{} // by whether they serve relays
-			r.newHandler = func(requests Requests, hop bool) http.Handler {
-				made[hop] = requests
+			r.newHandler = func(requests Requests, fromRelay bool) http.Handler {
+				made[fromRelay] = requests
 				return http.NotFoundHandler()
 			}
 			r.write(c.text)

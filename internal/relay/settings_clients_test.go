@@ -197,6 +197,7 @@ func TestTheClientsOfAProxyShareAConnectionAndThoseOfALoadBalancerDoNot(t *testi
 	f := newFleet(t)
 	proxied := f.relay(func(s *Settings) { s.TrustedProxies.Set("127.0.0.0/8") })
 	balanced := f.relay(func(s *Settings) { s.ProxyProtocolFrom.Set("127.0.0.0/8") })
+	direct := f.relay(func(*Settings) {})
 	release := make(chan struct{})
 	stuck := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.CopyN(io.Discard, r.Body, 2<<20) // until the windows have grown
@@ -219,7 +220,10 @@ func TestTheClientsOfAProxyShareAConnectionAndThoseOfALoadBalancerDoNot(t *testi
 		r      *runningRelay
 		header string
 		shared bool
-	}{{proxied, "", true}, {balanced, v1Header, false}} {
+	}{
+		{proxied, "", true}, {balanced, v1Header, false}, {balanced, "PROXY TCP4 127.0.0.7 127.0.0.1 12345 80\r\n", false},
+		{balanced, "PROXY UNKNOWN\r\n", false}, {direct, "", false},
+	} {
 		c.r.settled(t, "stuck", 1)
 		c.r.settled(t, "reading", 1)
 		upload := func(conn *http2.Conn, service string, size int) error {

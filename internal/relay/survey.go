@@ -15,6 +15,7 @@ import (
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/metric"
 	"github.com/ringway/ringway/internal/process"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/relay/check"
 	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/routing"
@@ -241,10 +242,7 @@ func (s *surveyor) fresh() *watched {
 // watch returns the newest survey for a page, and has it renewed. It is nil until the relays
 // have been asked.
 func (s *surveyor) watch() *watched {
-	select {
-	case s.wanted <- struct{}{}:
-	default:
-	}
+	publish.Notify(s.wanted)
 	return s.fresh()
 }
 
@@ -279,7 +277,7 @@ func (r *Relay) load() check.Facts {
 	f.Load.ServiceCount = len(services)
 	for _, s := range services {
 		t := r.traffic(s)
-		t.Latency, t.Answers = nil, 0
+		t.Latency, t.Answers = nil, nil
 		f.Load.Total.Add(t.Counts)
 		f.Load.Services = append(f.Load.Services, t)
 	}
@@ -290,7 +288,7 @@ func (r *Relay) load() check.Facts {
 // traffic returns the counters of a service and its evicted workers.
 func (r *Relay) traffic(s *routing.Service) api.ServiceTraffic {
 	all, forwarded, latency := r.Metrics.Traffic(s)
-	t := api.ServiceTraffic{Service: s.Name, Counts: api.Counts(all), Forwarded: api.Counts(forwarded), Answers: latency.GetSampleCount()}
+	t := api.ServiceTraffic{Service: s.Name, Counts: api.Counts(all), Forwarded: api.Counts(forwarded), Answers: new(latency.GetSampleCount())}
 	for _, b := range latency.GetBucket() {
 		t.Latency = append(t.Latency, api.LatencyBucket{UpToMs: b.GetUpperBound() * 1000, Requests: b.GetCumulativeCount()})
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // Conn is a connection that the pool can close. Close is called once, when its last
@@ -228,10 +230,7 @@ func (p *Pool[C]) step(now time.Time) (closing []C) {
 		p.changed = make(chan struct{})
 	}
 	if sooner || len(a.Open)+len(a.Events) > 0 {
-		select {
-		case p.wake <- struct{}{}:
-		default: // a wake is already pending
-		}
+		publish.Notify(p.wake)
 	}
 	after := p.table.connections()
 	p.observer.Metrics.moved(p.counted, after)

@@ -139,6 +139,9 @@ func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, no
 			t.evictIfBad(m, verdict)
 		}
 	}
+	if o == selection.Success && l.inFlight > l.peer.carries {
+		l.peer.carries = 0 // the peer allows more now
+	}
 	switch o {
 	case selection.Success:
 		l.answered = true
@@ -177,10 +180,13 @@ func (t *table) Release(tk ticket, now time.Time) {
 }
 
 // Full gives a place back unused: the peer takes no more requests on this connection until Room,
-// and it carries that many.
+// and it carries that many, 0 if that is not known.
 func (t *table) Full(tk ticket, carries int, now time.Time) {
 	if l := t.links[tk.Link]; l != nil {
-		l.full, l.peer.carries = true, carries
+		l.full = true
+		if carries > 0 {
+			l.peer.carries = carries
+		}
 		l.peer.requests--
 	}
 	t.Release(tk, now)
@@ -232,8 +238,8 @@ func (l *Lease[C]) Release() {
 
 // Full gives the place back unused, because the peer takes no more requests on this connection
 // for now: it allows fewer than Config.Streams, or has not ended some that the pool counts as
-// ended. The connection, which carries that many, gets no request until the caller calls room,
-// from any goroutine.
+// ended. The connection, which carries that many (0 if that is not known), gets no request until
+// the caller calls room, from any goroutine.
 func (l *Lease[C]) Full(carries int) (room func()) {
 	l.released = true
 	l.pool.finish(func(now time.Time) { l.pool.table.Full(l.ticket, carries, now) })

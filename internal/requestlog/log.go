@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 const (
@@ -145,17 +146,10 @@ func (l *Log) enqueue(line []byte) {
 	after := len(l.waiting)
 	l.mu.Unlock()
 	if before == 0 {
-		signal(l.wake)
+		publish.Notify(l.wake)
 	}
 	if before < flushBytes && after >= flushBytes {
-		signal(l.full)
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it was signalled already
+		publish.Notify(l.full)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // AgreedPlans are the settings with which a relay plans, and where they come from.
@@ -226,10 +227,7 @@ func (r *Router) SetPlans(own PlanSettings, fromFleet bool) (*AgreedPlans, error
 		return nil, err
 	}
 	r.ownPlans.Store(&next)
-	select {
-	case r.replan <- struct{}{}:
-	default:
-	}
+	publish.Notify(r.replan)
 	return r.foresee(next), nil
 }
 

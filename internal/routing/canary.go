@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/strategy"
 	"github.com/ringway/ringway/ring"
 	"github.com/ringway/ringway/selection"
@@ -78,10 +79,7 @@ func newCanaryMetrics(reg prometheus.Registerer) canaryMetrics {
 // soon. It may be called from any goroutine, before Run too.
 func (r *Router) SetCanaries(canaries Canaries) {
 	r.canaries.Store(&canaries)
-	select {
-	case r.replan <- struct{}{}:
-	default:
-	}
+	publish.Notify(r.replan)
 }
 
 func (r *Router) canaryOf(service string) Canary {
@@ -286,7 +284,7 @@ func (c *canaryRoute) choose(s *Service, key string, now selection.Instant, trie
 	can := func(t *Target) bool {
 		return s.Endpoints.Usable(t.ID, now) && !slices.Contains(tried.ids[:tried.n], t.ID) && !slices.Contains(skipped, t)
 	}
-	if key != "" && s.Choice().UsesKey() {
+	if key != "" && s.Choice().Spec.ByKey() {
 		var best *Target
 		highest, of := uint64(0), ring.Hash(key, c.seed+1)
 		for _, t := range c.targets {
@@ -367,7 +365,7 @@ func (c *canaryRoute) decision(s *Service, key string, winner *Target) Decision 
 			d.Reason += ", which is another one: those of this zone have no room or get their part"
 		}
 	}
-	if key != "" && choice.UsesKey() {
+	if key != "" && choice.Spec.ByKey() {
 		d.Key, d.Measure, d.Reason = key, "requests in flight for the weight", "the key's worker among those of the canary"
 	}
 	for _, t := range c.targets {

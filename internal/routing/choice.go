@@ -89,22 +89,6 @@ func NewChoice(cfg ChoiceConfig) (*Choice, error) {
 	return c, nil
 }
 
-// needsWholeRange reports whether the strategy needs the whole range on every relay to give the
-// same result on all: strategies by the request's key, by preference or by distance. The
-// others can draw from any sample.
-func needsWholeRange(name string) bool {
-	switch name {
-	case strategy.P2C, strategy.Random, strategy.Slots:
-		return false
-	}
-	return true
-}
-
-// UsesKey reports whether the strategy uses a request's key.
-func (c *Choice) UsesKey() bool {
-	return c.Spec.Name == strategy.Stable || c.Spec.Name == strategy.StableSHA256
-}
-
 // UnknownPreferred returns the preferred nodes that the range lacks.
 func (c *Choice) UnknownPreferred() []string {
 	if c.strategy == nil {
@@ -113,14 +97,9 @@ func (c *Choice) UnknownPreferred() []string {
 	return c.strategy.UnknownPreferred()
 }
 
-// measures reports whether Run has work to do.
-func (c *Choice) measures() bool {
-	return c.Spec.Name == strategy.Closest || c.Spec.Name == strategy.Farthest
-}
-
 // Run measures distances until ctx ends, if the strategy uses them.
 func (c *Choice) Run(ctx context.Context) error {
-	if !c.measures() {
+	if !c.Spec.Measures() {
 		return nil
 	}
 	return c.strategy.Run(ctx)
@@ -131,7 +110,7 @@ func (c *Choice) update(b *selection.Balancer[*Target], targets []*Target) error
 	if c.strategy == nil {
 		return nil
 	}
-	if drawn := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.Weight == 0 }); len(drawn) > 0 && !needsWholeRange(c.Spec.Name) {
+	if drawn := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.Weight == 0 }); len(drawn) > 0 && !c.Spec.NeedsWholeRange() {
 		targets = drawn // the others are warm standbys of other groups
 	}
 	endpoints := make([]strategy.Endpoint, len(targets))
@@ -146,7 +125,7 @@ func (c *Choice) update(b *selection.Balancer[*Target], targets []*Target) error
 		return err
 	}
 	var preferred []string
-	if c.measures() {
+	if c.Spec.Measures() {
 		for _, node := range c.Spec.Preferred {
 			for _, e := range endpoints {
 				if e.Node == node {

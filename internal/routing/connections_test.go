@@ -251,7 +251,7 @@ func TestAnAuditRepairsAConnectionThatWasCut(t *testing.T) {
 	for _, r := range []*rig{audited, never} { // a request finds out
 		pool := r.of("echo").Range[0].Pool
 		procs.Await(t, "nothing is open", func() bool {
-			_, _ = pool.Carry(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), &upstream.Exchange{})
+			_, _ = pool.Carry(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), &upstream.Options{})
 			return pool.Stats().Open == 0
 		})
 	}

@@ -10,7 +10,7 @@
 //	  at most every         with who    │      └─ links: internal/peering decides
 //	  100 ms              just vanished │         what to open and when to close
 //	                                    └─► relays ─► sticky pool  (forwarding)
-//	                                           └─ a Hop for each relay chosen
+//	                                           └─ a RelayHold for each relay chosen
 //
 //	links and Hops hold the pools of connections, one for each address and identity,
 //	which the last release closes.
@@ -35,7 +35,7 @@
 // publishes a route, and closes the pool only when no route has needed it for the drain
 // delay, so a request with an old route finds its connection. A service whose route cannot be
 // computed, even because of a panic, keeps its last route. The connection to a relay
-// has one Hop for each service that uses it, and requests in flight keep their Hop open.
+// has one RelayHold for each service that uses it, and requests in flight keep their RelayHold open.
 // Package internal/relaypool chooses these relays, at least three
 // primaries and two backups for each service; it runs on its own goroutines, which Run
 // waits for. The path of a request to a worker takes no lock, the path to a relay takes

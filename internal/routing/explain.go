@@ -116,7 +116,7 @@ func (s *Service) pickExplained(key string, now selection.Instant, tried *Tried)
 func (s *Service) strategyDecision(c *Choice, d strategy.Decision, stats []selection.EndpointStats) Decision {
 	targets := s.Route().Range
 	of := Decision{Strategy: d.Strategy, Origin: c.Origin, Reason: d.Rule, Measure: d.Measure, Range: len(targets)}
-	if c.UsesKey() {
+	if c.Spec.ByKey() {
 		if of.Key = d.Key; of.Key == "" {
 			of.Reason = "the request has no key: it may go anywhere; " + d.Rule
 		}

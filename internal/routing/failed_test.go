@@ -19,7 +19,7 @@ func waiting(t *testing.T, p *upstream.Pool) <-chan *upstream.Fault {
 	t.Helper()
 	ended := make(chan *upstream.Fault, 1)
 	go func() {
-		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), &upstream.Exchange{Deadline: time.Now().Add(30 * time.Second)})
+		_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), &upstream.Options{Deadline: time.Now().Add(30 * time.Second)})
 		ended <- err
 	}()
 	return ended

@@ -23,7 +23,7 @@ import (
 
 // Relays picks among the relays that a service is forwarded to, and keeps connections to a
 // few of them.
-type Relays = relaypool.Pool[*Hop]
+type Relays = relaypool.Pool[*RelayHold]
 
 // forwarding has a pool for every service that this relay forwards. The relays differ from
 // service to service; all services share the connections to one relay.
@@ -35,8 +35,8 @@ type forwarding struct {
 	lines   *loglimit.Limiter
 	pools   *pools
 
-	mu   sync.Mutex                    // guards hops; never held during calls of others
-	hops map[poolKey]map[*Hop]struct{} // connected ones
+	mu    sync.Mutex                          // guards hops; never held during calls of others
+	holds map[poolKey]map[*RelayHold]struct{} // connected ones
 
 	// Used only by Run.
 	ctx     context.Context // the context of Run: the pools end with it
@@ -45,7 +45,7 @@ type forwarding struct {
 
 // newForwarding uses the defaults of Config.Forwarding.
 func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwarding, error) {
-	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, lines: lines, pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
+	f := &forwarding{cfg: cfg.Forwarding, logger: cfg.Logger, lines: lines, pools: owner, holds: map[poolKey]map[*RelayHold]struct{}{}}
 	if f.auto = f.cfg.Primaries == 0; f.auto {
 		least := relaypool.DefaultConfig()
 		if f.cfg.Candidates == 0 {
@@ -247,8 +247,8 @@ func (r *Router) forwardingTried() bool {
 	return true
 }
 
-// Hop is the hold of one service on the connections to a relay.
-type Hop struct {
+// RelayHold is the hold of one service on the connections to a relay.
+type RelayHold struct {
 	// Target is the relay. Its pools own the connections.
 	Target *Target
 
@@ -258,9 +258,9 @@ type Hop struct {
 
 // connect is the function with which the pools of services open connections. Connections for
 // upgrades are opened when they are needed.
-func (f *forwarding) connect(ctx context.Context, relay relaypool.Peer, lost func(error)) (_ *Hop, err error) {
+func (f *forwarding) connect(ctx context.Context, relay relaypool.Peer, lost func(error)) (_ *RelayHold, err error) {
 	key := relayKey(relay.Address, advertise.H2C, relay.ID)
-	h := &Hop{of: f, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
+	h := &RelayHold{of: f, lost: lost, Target: &Target{ID: relay.ID + "." + relay.Instance, Node: relay.ID, Address: relay.Address, Weight: 1, key: key}}
 	if h.Target.Pool, err = f.pools.hold(key); err != nil {
 		return nil, err
 	}
@@ -274,21 +274,21 @@ func (f *forwarding) connect(ctx context.Context, relay relaypool.Peer, lost fun
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.hops[key] == nil {
-		f.hops[key] = map[*Hop]struct{}{}
+	if f.holds[key] == nil {
+		f.holds[key] = map[*RelayHold]struct{}{}
 	}
-	f.hops[key][h] = struct{}{}
+	f.holds[key][h] = struct{}{}
 	return h, nil
 }
 
 // Close releases the hold. The pool of the service calls it when no request of the service is
 // in flight on the hop any more; the last hold closes the connections.
-func (h *Hop) Close() error {
+func (h *RelayHold) Close() error {
 	f, key := h.of, h.Target.key
 	f.mu.Lock()
-	delete(f.hops[key], h)
-	if len(f.hops[key]) == 0 {
-		delete(f.hops, key)
+	delete(f.holds[key], h)
+	if len(f.holds[key]) == 0 {
+		delete(f.holds, key)
 	}
 	f.mu.Unlock()
 	f.pools.release(key)
@@ -298,7 +298,7 @@ func (h *Hop) Close() error {
 
 // Failed is called when a request to the relay has failed. If no connection is left, all
 // hops to the relay are notified, so that their requests need not fail as well.
-func (h *Hop) Failed(err error) {
+func (h *RelayHold) Failed(err error) {
 	if h.Target.Pool.Stats().Open == 0 {
 		h.of.lose(h.Target.key, err)
 	}
@@ -307,7 +307,7 @@ func (h *Hop) Failed(err error) {
 // lose reports to all hops to a relay that no connection is open.
 func (f *forwarding) lose(key poolKey, err error) {
 	f.mu.Lock()
-	hops := slices.Collect(maps.Keys(f.hops[key]))
+	hops := slices.Collect(maps.Keys(f.holds[key]))
 	f.mu.Unlock()
 	for _, h := range hops {
 		h.lost(err)
@@ -319,7 +319,7 @@ var errNoneOpen = errors.New("no connection is open any more")
 // audit finds the relays whose last connection ended without a request on it.
 func (f *forwarding) audit() {
 	f.mu.Lock()
-	keys := slices.Collect(maps.Keys(f.hops))
+	keys := slices.Collect(maps.Keys(f.holds))
 	f.mu.Unlock()
 	for _, key := range keys {
 		if p := f.pools.get(key); p != nil && p.Stats().Open == 0 {
@@ -332,5 +332,5 @@ func (f *forwarding) audit() {
 func (f *forwarding) connected() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.hops)
+	return len(f.holds)
 }

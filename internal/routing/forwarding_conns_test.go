@@ -43,12 +43,12 @@ func slowRelay(address string) (conns *forwarding, peer relaypool.Peer, dials *a
 			}
 		}})
 	})
-	conns = &forwarding{pools: owner, hops: map[poolKey]map[*Hop]struct{}{}}
+	conns = &forwarding{pools: owner, holds: map[poolKey]map[*RelayHold]struct{}{}}
 	return conns, relaypool.Peer{ID: "r1", Address: address, Instance: "7"}, dials, dialling, proceed
 }
 
 type connection struct {
-	hop *Hop
+	hop *RelayHold
 	err error
 }
 

@@ -147,7 +147,7 @@ func (r *rig) ask(service, key string) (relay string, _ error) {
 	return carry(lease)
 }
 
-func (r *rig) acquire(service, key string) (*relaypool.Lease[*routing.Hop], error) {
+func (r *rig) acquire(service, key string) (*relaypool.Lease[*routing.RelayHold], error) {
 	s, ok := r.Service(service)
 	if !ok || s.Relays() == nil {
 		return nil, fmt.Errorf("%s is not forwarded", service)
@@ -155,10 +155,10 @@ func (r *rig) acquire(service, key string) (*relaypool.Lease[*routing.Hop], erro
 	return s.Relays().Acquire(r.t.Context(), relaypool.Request{Key: key})
 }
 
-func carry(lease *relaypool.Lease[*routing.Hop]) (relay string, _ error) {
+func carry(lease *relaypool.Lease[*routing.RelayHold]) (relay string, _ error) {
 	defer lease.Release()
 	w := httptest.NewRecorder()
-	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), &upstream.Exchange{}); err != nil {
+	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), &upstream.Options{}); err != nil {
 		lease.Report(selection.Failure)
 		lease.Conn().Failed(err)
 		return lease.Peer().ID, err

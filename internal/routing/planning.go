@@ -155,7 +155,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		basis := plans.PlanConfig
 		basis.Service, basis.Relays, basis.Skip, basis.RelaysPerService = s.Name, r.relaysFor(s.Name), plans.Skip[s.Name], relaysPerService
-		basis.Workers, basis.WorkersOrdered, basis.WholeRange = workers, true, cookie != "" || needsWholeRange(spec.Name)
+		basis.Workers, basis.WorkersOrdered, basis.WholeRange = workers, true, cookie != "" || spec.NeedsWholeRange()
 		next.Basis = basis
 		basis.Previous = old.Plan
 		plan, err := peering.Plan(basis, absent)
@@ -202,7 +202,7 @@ func (r *Router) observed(route *Route, workers []affinity.Worker, ready *readyE
 		Service: route.Endpoints[0].Name, Observer: affinity.Relay{ID: r.cfg.Self, Place: affinity.Place{Datacenter: r.cfg.Datacenter, Region: r.cfg.Region}},
 		Workers: workers, WorkersOrdered: true, Endpoints: r.cfg.Endpoints, PeersPerTier: r.agreement.inUse.plans.PeersPerTier,
 	}
-	if needsWholeRange(spec.Name) {
+	if spec.NeedsWholeRange() {
 		cfg.Endpoints = 0
 	}
 	assignments, err := affinity.ObserverRange(cfg)

@@ -133,7 +133,7 @@ func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
 	}
 	of.end()
 	of.unknown = nil
-	if next.measures() {
+	if next.Spec.Measures() {
 		ctx, cancel := context.WithCancel(c.ctx)
 		of.stop = cancel
 		c.running.Go(func() { _ = next.Run(ctx) }) // it fails only if it is called twice

@@ -148,8 +148,8 @@ func TestOnlyWhatMustReachEveryWorkerIsConnectedToAll(t *testing.T) {
 		strategy.Stable: true, strategy.StableSHA256: true, strategy.Manual: true, strategy.Ordered: true, strategy.Closest: true, strategy.Farthest: true,
 	}
 	for _, name := range strategy.Names() {
-		if all, known := want[name]; !known || needsWholeRange(name) != all {
-			t.Errorf("%s: %v", name, needsWholeRange(name))
+		if all, known := want[name]; !known || strategy.Default(name).NeedsWholeRange() != all {
+			t.Errorf("%s: %v", name, strategy.Default(name).NeedsWholeRange())
 		}
 	}
 }

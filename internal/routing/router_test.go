@@ -290,7 +290,7 @@ func TestAConnectionThatIsLostIsOpenedAgain(t *testing.T) {
 	request.Close = true // the service hangs up after this one
 	request.Header.Set("Connection", "close")
 	service.CloseClientConnections()
-	_, _ = s.Route().Range[0].Pool.Carry(answer, request, &upstream.Exchange{}) // uses the closed connection
+	_, _ = s.Route().Range[0].Pool.Carry(answer, request, &upstream.Options{}) // uses the closed connection
 	procs.Await(t, "a second connection", func() bool { open, dials := stats(); return open == 1 && dials >= 2 })
 }
 

@@ -33,8 +33,7 @@ func (s *Service) Sessions(open *upstream.Sessions, now selection.Instant) ([]Wo
 	if of, _ := route.Canary(); of.Set() {
 		return nil, fmt.Errorf("%s has a canary, whose workers keep their sessions: end the canary %s first", s.Name, of.Version)
 	}
-	switch c.Spec.Name {
-	case strategy.Manual, strategy.Ordered, strategy.Closest, strategy.Farthest:
+	if c.Spec.Prefers() {
 		return nil, fmt.Errorf("the strategy %s of %s sends sessions to the worker that it prefers: a session that is asked to go would come back to the same worker. Choose p2c, random or slots", c.Spec.Name, s.Name)
 	}
 	stats := make(map[string]selection.EndpointStats, len(route.Range))
@@ -56,7 +55,7 @@ func (s *Service) Sessions(open *upstream.Sessions, now selection.Instant) ([]Wo
 		w.Open = tunnels[t.Node]
 		w.Bound = make([]bool, len(w.Open))
 		for j, one := range w.Open {
-			w.Bound[j] = one.Cookie || one.Key && c.UsesKey()
+			w.Bound[j] = one.Cookie || one.Key && c.Spec.ByKey()
 		}
 	}
 	return out, nil

@@ -1,6 +1,9 @@
 package routing
 
-import "github.com/ringway/ringway/advertise"
+import (
+	"github.com/ringway/ringway/advertise"
+	"github.com/ringway/ringway/internal/publish"
+)
 
 // KeySlots is the key of the slots in the policy of a service.
 const KeySlots = "slots"
@@ -56,10 +59,7 @@ func (s Slots) Effective(service string, endpoints []*advertise.Endpoint) (least
 // It may be called from any goroutine, before Run too.
 func (r *Router) SetSlots(slots Slots) {
 	r.slots.Store(&slots)
-	select {
-	case r.replan <- struct{}{}:
-	default:
-	}
+	publish.Notify(r.replan)
 }
 
 // slotsOf returns the slots of an endpoint, 0 without a limit.

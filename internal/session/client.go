@@ -322,10 +322,7 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	publish.Notify(c.wake)
 }
 
 // publish publishes this worker and the relays that it has sessions with.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ringway/ringway/internal/handshake"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/identity"
 )
 
@@ -45,10 +46,7 @@ func newLink(key linkKey, relay string) *link {
 }
 
 func (l *link) notify() {
-	select {
-	case l.fresh <- struct{}{}:
-	default:
-	}
+	publish.Notify(l.fresh)
 }
 
 // move ends the session: the worker goes to other relays, and lives.

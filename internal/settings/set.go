@@ -41,6 +41,8 @@ type Spec struct {
 	// Initial is the value, as YAML, in a new configuration file. Empty: the file shows the
 	// default in a comment.
 	Initial string
+	// Instead is another setting: given as a flag for a new file, it leaves Initial a comment.
+	Instead string
 	// Secret hides the value in all output and refuses it as a flag, because every user of the
 	// machine can read the command lines of processes.
 	Secret bool

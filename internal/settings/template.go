@@ -56,14 +56,14 @@ func (s *Set) template(cfg Template) string {
 			}
 			b.WriteString(head + "\n")
 			head = ""
-			st.template(&b, cfg.All)
+			st.template(&b, cfg.All, st.Instead != "" && s.byName[st.Instead].given())
 		}
 	}
 	return b.String()
 }
 
-// template writes the comment and the line of one setting.
-func (st *setting) template(b *strings.Builder, whole bool) {
+// template writes the comment and the line of one setting. Replaced means that Instead is given.
+func (st *setting) template(b *strings.Builder, whole, replaced bool) {
 	text := st.Short
 	if whole || text == "" {
 		text = st.Usage
@@ -77,7 +77,7 @@ func (st *setting) template(b *strings.Builder, whole bool) {
 	switch {
 	case st.given():
 		fmt.Fprintf(b, "%s: %s\n", st.Name, st.yaml(st.text()))
-	case st.Initial != "":
+	case st.Initial != "" && !replaced:
 		fmt.Fprintf(b, "%s: %s\n", st.Name, st.Initial)
 	default:
 		b.WriteString(strings.TrimRight(fmt.Sprintf("#%s: %s", st.Name, st.initialYAML()), " ") + "\n")

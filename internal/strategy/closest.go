@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // maxProbes limits the connections that one strategy opens at the same time.
@@ -86,10 +88,7 @@ func (b *byDistance) update(sorted []*Endpoint) {
 	}
 	b.measured = kept
 	b.publish()
-	select {
-	case b.wake <- struct{}{}:
-	default: // run will see these candidates at the pending wake
-	}
+	publish.Notify(b.wake)
 }
 
 // publish ranks the candidates. b.mu is held.

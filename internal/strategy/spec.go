@@ -24,6 +24,22 @@ const (
 
 var names = []string{P2C, Stable, StableSHA256, Manual, Ordered, Random, Closest, Farthest, Slots}
 
+// What other packages must know of a strategy, by its name:
+
+// ByKey reports whether the request's key decides.
+func (s Spec) ByKey() bool { return s.Name == Stable || s.Name == StableSHA256 }
+
+// Measures reports whether Run measures distances.
+func (s Spec) Measures() bool { return s.Name == Closest || s.Name == Farthest }
+
+// Prefers reports whether requests go to the worker that is preferred or has the right distance, all of
+// them while it can take them.
+func (s Spec) Prefers() bool { return s.Measures() || s.Name == Manual || s.Name == Ordered }
+
+// NeedsWholeRange reports whether every relay must have the whole range, so that all give the same
+// result. The other strategies can draw from any sample.
+func (s Spec) NeedsWholeRange() bool { return s.ByKey() || s.Prefers() }
+
 // Names returns the names of all strategies, the default first.
 func Names() []string { return slices.Clone(names) }
 

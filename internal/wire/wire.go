@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -154,4 +155,13 @@ func WithKey(ctx context.Context, key string) context.Context {
 func KeyOf(ctx context.Context) string {
 	key, _ := ctx.Value(keyOfKey{}).(string)
 	return key
+}
+
+// Idempotent reports whether a method has the same effect once and twice (RFC 9110 §9.2.2).
+func Idempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
 }

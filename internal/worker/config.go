@@ -99,7 +99,7 @@ func (s *Settings) Declare(set *settings.Set) {
 	const service = "Service"
 	s.Gossipless = func() bool { return len(s.Attach) > 0 }
 	s.Settings.Declare(set)
-	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Short: "service to offer, such as hello=:9001; repeatable", Initial: "[hello=127.0.0.1:9001]", Group: service, Reloadable: true, Placeholder: "NAME=HOST:PORT", Redact: RedactService,
+	settings.Strings(set, &s.Services, settings.Spec{Name: serviceSetting, Short: "service to offer, such as hello=:9001; repeatable", Initial: "[hello=127.0.0.1:9001]", Instead: "services-file", Group: service, Reloadable: true, Placeholder: "NAME=HOST:PORT", Redact: RedactService,
 		Usage: "service to offer and where it listens, with options: name=host:port;protocol=h2c;weight=20;slots=100;version=v2;tag=gpu;relays=5;selection=stable;request-timeout=5s;retry=never;session-cookie=sid;" +
 			"check=http:/healthz;interval=2s;timeout=1s;rise=2;fall=3;grace=10s; it is offered while its check (tcp, http:/path, grpc:name) passes; relays=0 is the relays' own setting; protocol=h2 is HTTP/2 over TLS, and server-name=NAME what the certificate of such a service is for, in place of the host; proxy-protocol=v2, with protocol=tcp, sends the address of the client in front of each session; parameters of a strategy follow as in selection=ordered:preferred=w2+w1; may be repeated"})
 	settings.Strings(set, &s.Attach, settings.Spec{Name: "attach", Short: "peer address of a relay, in place of --join; repeatable", Group: "Network", Placeholder: "HOST[:PORT]",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringway/ringway/internal/discovery"
 	"github.com/ringway/ringway/internal/metric"
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/relaypool"
 	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
@@ -118,10 +119,7 @@ func (c *Client) find(ctx context.Context) {
 
 func (c *Client) onEvent(e relaypool.Event) {
 	if e.Kind == relaypool.ConnectFailed || e.Kind == relaypool.Evicted && e.Reason == relaypool.Lost {
-		select {
-		case c.wantRefresh <- struct{}{}:
-		default:
-		}
+		publish.Notify(c.wantRefresh)
 	}
 }
 
@@ -196,6 +194,9 @@ func (c *Client) open(ctx context.Context, relay relaypool.Peer, lost func(error
 func (r *relayConn) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.limit.Load() == 0 {
+		r.learn(assumedLimit)
+	}
 	if r.Available() <= r.beginning {
 		return false
 	}
@@ -211,20 +212,31 @@ func (r *relayConn) begun() {
 	r.checkRoom()
 }
 
-// learn stores the relay's limit, which is known when there is an answer.
-func (r *relayConn) learn() {
-	if before, free, after := r.InFlight(), r.Available(), r.InFlight(); free > 0 && before == after { // no request began or ended meanwhile
+// assumedLimit is what net/http takes for the relay's limit before the relay has stated one.
+const assumedLimit = 100
+
+// learn stores the relay's limit, unless it is the one that may be assumed: after an answer none is.
+func (r *relayConn) learn(assumed int) {
+	before, free, after := r.InFlight(), r.Available(), r.InFlight()
+	if free > 0 && before == after && before+free != assumed { // no request began or ended meanwhile
 		r.limit.Store(int64(before + free))
 	}
 }
 
 // full reports whether the connection takes no requests because it carries as many as the relay
-// allows, and how many. If the relay closes the connection, it carries fewer. An unknown limit
-// counts as reached, because a connection that the relay closes ends with its last request.
+// allows, and how many, 0 if the limit is not known. If the relay closes the connection, it carries
+// fewer. An unknown limit counts as reached, because a connection that the relay closes ends with its
+// last request; but that number shows nothing about other connections.
 func (r *relayConn) full() (carries int, _ bool) {
 	before, free, after := r.InFlight(), r.Available(), r.InFlight()
 	carries = max(before, after) + free // what is free is taken by requests that begin
-	return carries, r.Err() == nil && (free > 0 || int64(carries) >= max(1, r.limit.Load()))
+	switch limit := r.limit.Load(); {
+	case r.Err() != nil, free == 0 && int64(carries) < max(1, limit):
+		return 0, false
+	case limit == 0:
+		return 0, true
+	}
+	return carries, true
 }
 
 // onRoom calls room when the relay takes requests again.

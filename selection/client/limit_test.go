@@ -138,3 +138,49 @@ func TestARelayIsNotBlamedForTheRequestsBeyondItsLimit(t *testing.T) {
 		t.Errorf("another error: %v", o)
 	}
 }
+
+// A relay that stops has few requests on a connection, which is no limit of the relay.
+func TestAConnectionThatTheRelayEndsShowsNoLimit(t *testing.T) {
+	gate := make(chan struct{})
+	var underWay atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		underWay.Add(1)
+		<-gate
+	}))
+	server.Config.Protocols, server.Config.HTTP2 = new(http.Protocols), &http.HTTP2Config{MaxConcurrentStreams: 1000}
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	release := sync.OnceFunc(func() { close(gate) })
+	c, err := New(Config{Seeds: []string{server.Listener.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := c.open(t.Context(), relaypool.Peer{Address: server.Listener.Addr().String()}, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	procs.Await(t, "the limit is stated", func() bool { return conn.Available() == 1000 })
+	if !conn.begin() {
+		t.Fatal("no request can begin")
+	}
+	var caller sync.WaitGroup
+	defer caller.Wait()
+	defer release()
+	caller.Go(func() {
+		defer conn.begun()
+		req, _ := http.NewRequest("GET", "http://billing/a", nil)
+		if resp, err := conn.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+	})
+	procs.Await(t, "the request is under way", func() bool { return underWay.Load() == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = server.Config.Shutdown(ctx) // the request goes on
+	procs.Await(t, "the relay ends the connection", func() bool { return conn.Available() == 0 })
+	if carries, full := conn.full(); full || carries != 0 {
+		t.Errorf("full %t with %d requests", full, carries)
+	}
+}

@@ -186,7 +186,7 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 		lease.Release()
 		return nil, wrote.Load() && !unsent(err), err
 	}
-	conn.learn()
+	conn.learn(0)
 	resp.Request = t.req
 	resp.Body = hold(resp, lease)
 	return resp, true, nil
@@ -248,8 +248,7 @@ func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBo
 
 // idempotent applies the rule of net/http, with the methods of RFC 9110.
 func idempotent(r *http.Request) bool {
-	switch r.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	if r.Method == "" || wire.Idempotent(r.Method) {
 		return true
 	}
 	_, key := r.Header["Idempotency-Key"]

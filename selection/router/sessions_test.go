@@ -1,8 +1,10 @@
 package router_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -61,6 +63,40 @@ func TestTheCertificateOfAWorkerSendsNoRequestThroughAProgram(t *testing.T) {
 	}
 	if n := stolen.Load(); n > 0 {
 		t.Errorf("%d requests have reached the service", n)
+	}
+}
+
+// The key of gossip is what keeps others from offering services, and a session in clear text shows none.
+func TestASessionPassesNoGossipKeyBy(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		t.Run(fmt.Sprint(keyed), func(t *testing.T) {
+			bubble(t, func(t *testing.T, f inMemory) {
+				member := f.Member("relay-1", identity.RoleRelay)
+				member.Identity = nil
+				if !keyed {
+					member.Keyring = nil
+				}
+				node, err := membership.New(member)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := router.New(router.Config{Node: node})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.run(r.Run)
+				conn, err := member.Network.Dial(t.Context(), member.ForwardAddr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "GET "+session.Path+" HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: "+session.Protocol+"\r\n\r\n")
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if begun := err == nil && resp.StatusCode == http.StatusSwitchingProtocols; begun == keyed {
+					t.Errorf("answered %+v, %v", resp, err)
+				}
+			})
+		})
 	}
 }
 

@@ -26,9 +26,6 @@ import (
 	engine "github.com/ringway/ringway/internal/proxy/http2"
 )
 
-// stranger is one client of the ingress. Behind an address of this host there may be many.
-var stranger = caller{"127.0.9.66", "203.0.113.66"}
-
 // listeners returns those of a relay and the first worker that speak HTTP/2. The attacker of
 // the last two has the certificate of a relay.
 func (f *fleet) listeners(r *relay) []target {
@@ -40,7 +37,7 @@ func (f *fleet) listeners(r *relay) []target {
 		}
 	}
 	return []target{
-		{"ingress", func() (net.Conn, error) { return stranger.dial(r.Ingress) }},
+		{"ingress", func() (net.Conn, error) { return net.Dial("tcp", r.Ingress) }},
 		{"peers", secured(r.Peer)},
 		{"sidecar", secured(f.Workers[0].Sidecar)},
 	}
@@ -95,7 +92,7 @@ func (f *fleet) asked(r *relay) (stop func() (requests int, err error)) {
 // engineAlone are the settings of a relay whose engine alone must protect its clients. The
 // limit for overload counts the requests of all clients of a service, attackers included, and
 // has tests of its own.
-var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=false", "--proxy-protocol-from", stranger.host + "/32"}
+var engineAlone = []string{"--progress-timeout", "2s", "--adaptive-in-flight=false"}
 
 // TestAttacksOverHTTP2AreBounded has a stranger attack the ingress, and one with the
 // certificate of a relay the listeners for relays: one attack after the other, so that each has

@@ -34,8 +34,8 @@ const (
 // Field is one header field: the offsets of its name and value.
 type Field struct {
 	Name, NameEnd, Value, ValueEnd uint32
-	// Hop marks a field that concerns this connection only. ParseField leaves it false.
-	Hop bool
+	// HopByHop marks a field that concerns this connection only. ParseField leaves it false.
+	HopByHop bool
 }
 
 // HeadEnd searches for the end of a head in buf and returns the length of the head, 0 if

@@ -1,5 +1,7 @@
 package http2
 
+import "github.com/ringway/ringway/internal/publish"
+
 // serve gives a stream to a worker. A worker serves one stream after the other: a new
 // goroutine for each would first grow its stack, which costs more than a short request
 // itself. The lock is held.
@@ -17,10 +19,7 @@ func (c *Conn) serve(s *Stream) {
 
 func (c *Conn) work(s *Stream) {
 	if c.starting.Add(-1) == maxStarting/2 {
-		select {
-		case c.started <- struct{}{}:
-		default:
-		}
+		publish.Notify(c.started)
 	}
 	next := make(chan *Stream, 1)
 	for s != nil {

@@ -31,7 +31,7 @@ func (h *Handler) unknown() wire.Code {
 // unknown.
 func (t *request) refuseUnknown(name string, code wire.Code) {
 	h := t.handler
-	if h.cfg.Hop && name != "" {
+	if h.cfg.FromRelay && name != "" {
 		// The forwarding relay knows the service, so other relays may know it as well.
 		h.cfg.Metrics.unnamed(codeMisdirected)
 		f := failure{Code: codeMisdirected, Service: name}
@@ -62,7 +62,7 @@ func (t *request) exceeds(service *routing.Service, code wire.Code, text string)
 	metrics := t.handler.cfg.Metrics.forService(service)
 	metrics.rejected(f.Code)
 	metrics.refused.Add(1)
-	if t.handler.cfg.Hop {
+	if t.handler.cfg.FromRelay {
 		metrics.forwardedEnded(true)
 	}
 	t.answerRefusal(f)
@@ -118,9 +118,9 @@ func (t *request) answerNoEndpoint(err error) {
 		f.Text, f.Code, f.retryAfter = textMisdirected, wire.CodeNotReady, retryAfter
 	case len(t.failures) > 0:
 		f.Text, f.Code = "every endpoint that this relay can reach failed", wire.CodeUpstreamFailed
-	case t.hop && !errors.Is(err, relaypool.ErrNoPeers):
+	case t.toRelay && !errors.Is(err, relaypool.ErrNoPeers):
 		f.Text, f.detail = "this relay is not connected to any relay that serves this service", err.Error()
-	case !t.hop && !errors.Is(err, selection.ErrNoEndpoint):
+	case !t.toRelay && !errors.Is(err, selection.ErrNoEndpoint):
 		f.Text, f.detail = "no endpoint can be picked", strings.TrimPrefix(err.Error(), "selection: ")
 	}
 	t.answer(f, now)
@@ -221,7 +221,7 @@ const callEndTime = time.Second
 // relay that has the client does this: the others see a failure of their endpoint in a reset.
 func (t *request) endCall(result *upstream.Result) bool {
 	cfg, fault := &t.handler.cfg, t.at.fault
-	if cfg.Hop || cfg.Local || !result.Call || result.CallStatus != "" || !wire.IsCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
+	if cfg.FromRelay || cfg.Local || !result.Call || result.CallStatus != "" || !wire.IsCall(t.r) || fault.Client() && result.Silent == upstream.SilentNone {
 		return false
 	}
 	f := failure{Text: "the answer broke off before its end", detail: fault.Error(), callStatus: unavailable}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/upstream"
+	"github.com/ringway/ringway/internal/wire"
 	"github.com/ringway/ringway/selection"
 )
 
@@ -167,13 +168,7 @@ func (t *request) bodyWhole() bool {
 
 // repeatable reports whether a request may be sent again, whole, to an endpoint after
 // another may have acted on it.
-func repeatable(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return bodyKept(r)
-	}
-	return false
-}
+func repeatable(r *http.Request) bool { return wire.Idempotent(r.Method) && bodyKept(r) }
 
 // bodyKept reports whether the body of a request, if there is one, is kept to be sent again.
 func bodyKept(r *http.Request) bool {

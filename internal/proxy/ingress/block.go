@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/proxy/http1"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -100,7 +101,7 @@ func sameCaller(text string) string {
 	if err != nil {
 		return text
 	}
-	return networkOf(addr.Unmap()).String()
+	return handshake.SourceOf(addr).Addr().String()
 }
 
 // shownCaller returns a name of sameCaller as operators should see it: an IPv6 address stands for its

@@ -9,17 +9,17 @@ import (
 )
 
 // changes returns the changes to a request and its answer for the current attempt.
-func (t *request) changes() *upstream.Exchange {
+func (t *request) changes() *upstream.Options {
 	cfg, target := &t.handler.cfg, t.at.target
 	x := &t.exchange
-	*x = upstream.Exchange{
+	*x = upstream.Options{
 		Deadline:  cfg.Epoch.Add(t.at.sent + t.at.limit),
 		AfterBody: t.policy.RequestTimeout,
 		Progress:  t.policy.ProgressTimeout,
 		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
 		Drop:      t.onField,
-		Peer:      t.hop && t.exposed,
-		Verbatim:  t.hop || target.Secured,
+		ToRelay:   t.toRelay && t.exposed,
+		Verbatim:  t.toRelay || target.Secured,
 		OnHead:    t.onHead,
 	}
 	if t.at.cut {
@@ -41,16 +41,16 @@ func (t *request) changes() *upstream.Exchange {
 		x.Sidecar = true
 		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name})
 	}
-	if t.session.cookie != nil && !t.hop {
+	if t.session.cookie != nil && !t.toRelay {
 		x.SetCookie, x.OnCookie = t.setCookie(target), t.onCookie
 	}
-	if t.tried.Session && !t.hop {
+	if t.tried.Session && !t.toRelay {
 		x.Session = upstream.Session{
 			Service: t.service.Name, Worker: target.Node,
 			Key: t.key != "", Cookie: t.session.set || t.session.cookie != nil && t.session.node == target.Node,
 		}
 	}
-	if t.hop {
+	if t.toRelay {
 		headers = append(headers, wire.Field{Name: wire.ServiceHeader, Value: t.service.Name}, wire.Field{Name: wire.HopHeader, Value: cfg.Self})
 		if t.key != "" {
 			headers = append(headers, wire.Field{Name: wire.KeyHeader, Value: t.key})
@@ -63,10 +63,10 @@ func (t *request) changes() *upstream.Exchange {
 	if t.exposed {
 		// The relay that picked the worker names it; the relay that forwarded keeps that and
 		// adds its own number of attempts.
-		if !t.hop {
+		if !t.toRelay {
 			answer = append(answer, wire.Field{Name: wire.EndpointHeader, Value: target.Node})
 		}
-		if !cfg.Hop {
+		if !cfg.FromRelay {
 			answer = append(answer, wire.Field{Name: wire.RelayHeader, Value: cfg.Self}, wire.Field{Name: wire.AttemptsHeader, Value: strconv.Itoa(t.attempts)})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -153,15 +154,15 @@ func (t *request) enterClient(service *routing.Service) bool {
 func countedClient(r *http.Request) netip.Addr {
 	peer := remoteAddr(r.RemoteAddr)
 	if !peer.IsLoopback() {
-		return networkOf(peer)
+		return handshake.SourceOf(peer).Addr()
 	}
 	for _, field := range [...]string{forwardedFor, "X-Real-Ip"} {
 		if values := r.Header[field]; len(values) > 0 {
 			last := values[len(values)-1]
 			if addr, err := netip.ParseAddr(strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])); err == nil {
-				return networkOf(addr.Unmap().WithZone(""))
+				return handshake.SourceOf(addr).Addr()
 			}
 		}
 	}
-	return networkOf(peer)
+	return handshake.SourceOf(peer).Addr()
 }

@@ -14,20 +14,20 @@ import (
 // destination is where one attempt goes: a worker or another relay.
 type destination struct {
 	target *routing.Target
-	pick   selection.Pick[*routing.Target] // of a worker
-	relay  *relaypool.Lease[*routing.Hop]  // of a relay, nil for a worker
-	by     string                          // what has chosen it, for the record
+	pick   selection.Pick[*routing.Target]      // of a worker
+	relay  *relaypool.Lease[*routing.RelayHold] // of a relay, nil for a worker
+	by     string                               // what has chosen it, for the record
 }
 
 // decideWay decides whether workers or relays carry the request. It returns false if it
 // has answered because this relay has neither.
 func (t *request) decideWay() bool {
 	t.route = t.service.Route()
-	t.hop = !t.route.Affine() || t.route.OutOfReach && t.mayCross() && t.service.Relays() != nil
+	t.toRelay = !t.route.Affine() || t.route.OutOfReach && t.mayCross() && t.service.Relays() != nil
 	if t.record != nil {
 		t.record.route = t.route
 	}
-	if t.hop && t.handler.cfg.Hop {
+	if t.toRelay && t.handler.cfg.FromRelay {
 		// The forwarding relay sees other members than this relay. It asks another relay; a
 		// second forwarding could create a loop.
 		t.metrics.rejected(codeMisdirected)
@@ -47,7 +47,7 @@ func misdirect(w http.ResponseWriter) {
 }
 
 // mayCross reports whether relays of other zones may carry the request.
-func (t *request) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.Hop }
+func (t *request) mayCross() bool { return len(t.route.Elsewhere) > 0 && !t.handler.cfg.FromRelay }
 
 const (
 	// unopenedAtHome is how many workers of the own zone must refuse a connection before a relay
@@ -126,7 +126,7 @@ func (t *request) choose(now, deadline time.Duration) error {
 		return err
 	}
 	t.sentAgain = true
-	if t.hop {
+	if t.toRelay {
 		t.relays = t.relays[:len(t.relays)-1]
 		return t.chooseOther(now, deadline)
 	}
@@ -141,14 +141,14 @@ func (t *request) choose(now, deadline time.Duration) error {
 
 func (t *request) chooseOther(now, deadline time.Duration) (err error) {
 	gone := t.unopened > 0 || t.at.fault != nil && t.at.fault.Broken()
-	if !t.hop && t.unopened >= unopenedAtHome {
-		t.hop = t.cross(deadline)
+	if !t.toRelay && t.unopened >= unopenedAtHome {
+		t.toRelay = t.cross(deadline)
 	}
-	if !t.hop {
+	if !t.toRelay {
 		if t.at.destination, err = t.chooseWorker(now); err == nil || !gone {
 			return err
 		}
-		if t.hop = t.cross(deadline); !t.hop {
+		if t.toRelay = t.cross(deadline); !t.toRelay {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (t *request) chooseOther(now, deadline time.Duration) (err error) {
 		t.logRelay()
 	}
 	if err != nil && t.route.Affine() {
-		t.hop = false
+		t.toRelay = false
 		t.at.destination, err = t.chooseWorker(now)
 	}
 	return err
@@ -185,7 +185,7 @@ const (
 
 // releaseFailed releases the destination of a failed attempt.
 func (t *request) releaseFailed(now time.Duration) {
-	if t.hop {
+	if t.toRelay {
 		t.relayFailed()
 		return
 	}

@@ -60,7 +60,7 @@
 // begins when the connection to an endpoint is open. A service takes either requests or
 // sessions.
 //
-// The peer listener runs the same handler with Hop set: a request that another relay
+// The peer listener runs the same handler with FromRelay set: a request that another relay
 // forwarded is carried to a worker or refused, never forwarded again.
 //
 // Rules: Handler is safe for concurrent use and keeps no state of a request. It reads the

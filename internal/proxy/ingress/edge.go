@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ringway/ringway/internal/handshake"
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/wire"
 )
@@ -28,15 +29,7 @@ const forwardedFor = "X-Forwarded-For"
 // port, and for IPv6 the /64 network, because one client usually gets a /64. The result is
 // not valid if the remote address is none.
 func clientAddr(remote string) netip.Addr {
-	return networkOf(remoteAddr(remote))
-}
-
-// networkOf returns the /64 of an IPv6 address, and any other address.
-func networkOf(addr netip.Addr) netip.Addr {
-	if addr.Is6() {
-		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
-	}
-	return addr
+	return handshake.SourceOf(remoteAddr(remote)).Addr()
 }
 
 // remoteAddr returns the address of a connection's other end, not valid if there is none. It does not
@@ -53,7 +46,7 @@ func remoteAddr(remote string) netip.Addr {
 // originOf returns the kind of sender of a request.
 func (h *Handler) originOf(r *http.Request) origin {
 	switch {
-	case h.cfg.Hop:
+	case h.cfg.FromRelay:
 		return fromRelay
 	case h.cfg.Local:
 		return fromProgram
@@ -71,7 +64,7 @@ func (h *Handler) originOf(r *http.Request) origin {
 }
 
 // forwarded adds the fields that show the service where the request comes from.
-func (t *request) forwarded(x *upstream.Exchange, headers []wire.Field) []wire.Field {
+func (t *request) forwarded(x *upstream.Options, headers []wire.Field) []wire.Field {
 	switch t.from {
 	case fromProgram:
 		return headers

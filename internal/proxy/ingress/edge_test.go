@@ -27,7 +27,7 @@ func hopOr(t *testing.T, hop bool) (*Handler, func() http.Header) {
 	backend := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
 	t.Cleanup(backend.Close)
 	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
-	h.cfg.Hop, h.cfg.Circuits, h.cfg.TrustedProxies = hop, nil, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	h.cfg.FromRelay, h.cfg.Circuits, h.cfg.TrustedProxies = hop, nil, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	return h, func() http.Header { return <-seen }
 }
 
@@ -123,7 +123,7 @@ func TestOnlyWhereDetailsAreExposedDoAnswersNameWorkersAndAddresses(t *testing.T
 			t.Fatal(err)
 		}
 		h := New(Config{
-			Self: "r1", Services: only{service}, Epoch: time.Now(), Requests: Requests{Timeout: time.Minute, MaxAttempts: 2, MaxInFlight: 9, ExposeRouteHeaders: expose}, Hop: hop,
+			Self: "r1", Services: only{service}, Epoch: time.Now(), Requests: Requests{Timeout: time.Minute, MaxAttempts: 2, MaxInFlight: 9, ExposeRouteHeaders: expose}, FromRelay: hop,
 			Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		r := httptest.NewRequest(method, "/", http.NoBody)
@@ -195,7 +195,7 @@ func TestAClientHasItsShareOfTheRelayAndNotTheOthers(t *testing.T) {
 		t.Errorf("%d clients are remembered, want those with a request in flight: 4", n)
 	}
 	hop := *h
-	hop.cfg.Hop = true
+	hop.cfg.FromRelay = true
 	begin(&hop, "192.0.2.1:4", "192.0.2.1:5", "192.0.2.1:6") // a relay, for many clients
 	close(release)
 	codes := make([]int, 12)

@@ -53,7 +53,7 @@ func TestAStreamThatGoesOnceMoreToTheOnlyWorkerIsExplainedByThat(t *testing.T) {
 func TestARequestWithoutAnEndpointIsExplainedAndOneOutsideOfTheSampleIsNot(t *testing.T) {
 	for sample, want := range map[float64]bool{0: false, 1: true} {
 		explained := ingress.NewExplanations(10)
-		x := recording(t, func(c *ingress.Config) { c.Explanations, c.Record.Sample, c.Hop = explained, sample, true })
+		x := recording(t, func(c *ingress.Config) { c.Explanations, c.Record.Sample, c.FromRelay = explained, sample, true })
 		x.ask(t.Context(), clientOf(t, 1), "GET", "/", "", "X-Request-Id: mine")
 		x.next()
 		e, ok := explained.Of("mine")
@@ -74,7 +74,7 @@ func TestOnlyTheNewestRequestsAndAFewCandidatesAreRemembered(t *testing.T) {
 	for range workers {
 		all = append(all, good)
 	}
-	x := recording(t, func(c *ingress.Config) { c.Explanations, c.Hop = explained, true }, all...)
+	x := recording(t, func(c *ingress.Config) { c.Explanations, c.FromRelay = explained, true }, all...)
 	client := clientOf(t, 1)
 	for i := range 2 * remembered {
 		x.ask(t.Context(), client, "GET", "/", "", fmt.Sprint("X-Request-Id: ", i))

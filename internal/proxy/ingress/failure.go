@@ -85,7 +85,7 @@ func (h *Handler) writeFailure(w http.ResponseWriter, r *http.Request, f failure
 		return
 	}
 	switch {
-	case h.cfg.Hop:
+	case h.cfg.FromRelay:
 		code := f.Code
 		switch f.callStatus { // the other relay takes the code for a call of gRPC only
 		case unavailable:

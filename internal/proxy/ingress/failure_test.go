@@ -45,7 +45,7 @@ func TestACallThatFailsHereGetsAStatusOfGRPC(t *testing.T) {
 			t.Errorf("%s over HTTP/%d: %d %v", kind, proto, w.Code, w.Header())
 		}
 	}
-	h.cfg.Hop = true // the relay that has the client translates
+	h.cfg.FromRelay = true // the relay that has the client translates
 	if w := ask(2, "application/grpc"); w.Header().Get("Grpc-Status") != "" {
 		t.Errorf("between relays: %v", w.Header())
 	}

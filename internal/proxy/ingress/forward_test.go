@@ -23,7 +23,7 @@ func TestARequestFollowsItsServiceWhenTheRelaysRoleChanges(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer backend.Close()
 	h := guardedHandler(t, backend.Listener.Addr(), time.Minute)
-	h.cfg.Hop = true
+	h.cfg.FromRelay = true
 	service := h.cfg.Services.(only).service
 	targets := service.Route().Range
 
@@ -97,7 +97,7 @@ func TestAServiceThatIsNotFoundIsUnknownOnlyToARelayThatIsInformedAndKnowsAnothe
 		registry := prometheus.NewRegistry()
 		looks := 0
 		h := New(Config{
-			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Empty: func() bool { return c.empty }, Hop: c.hop,
+			Self: "r1", Services: lookups{service, c.from, &looks}, Informed: func() bool { return c.informed }, Empty: func() bool { return c.empty }, FromRelay: c.hop,
 			Epoch: time.Now(), Requests: Requests{Timeout: time.Second, MaxAttempts: 3, MaxInFlight: 10}, Metrics: NewMetrics(registry), Logger: slog.New(slog.DiscardHandler),
 		})
 		r := httptest.NewRequest("GET", "/", nil)

@@ -41,12 +41,12 @@ type Config struct {
 	Epoch time.Time
 	// Requests are the settings of single requests.
 	Requests
-	// Progress is how long a request may go on without a byte; see upstream.Exchange. With
-	// Hop it is a quarter longer, so that the relay that accepted the request ends it and
+	// Progress is how long a request may go on without a byte; see upstream.Options. With
+	// FromRelay it is a quarter longer, so that the relay that accepted the request ends it and
 	// reports the silent side.
 	Progress time.Duration
-	// Hop is set on the peer listener: requests come from relays.
-	Hop bool
+	// FromRelay is set on the peer listener: requests come from relays.
+	FromRelay bool
 	// Local is set if a program in this process makes the requests, each by Begin. Their
 	// fields about their origin pass unchanged.
 	Local bool
@@ -118,10 +118,10 @@ func New(cfg Config) *Handler {
 		cfg.Empty = func() bool { return false }
 	}
 	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
-	if !cfg.Hop { // between relays only the header counts, because the first relay has decided
+	if !cfg.FromRelay { // between relays only the header counts, because the first relay has decided
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
 	}
-	if !cfg.Hop && !cfg.Local {
+	if !cfg.FromRelay && !cfg.Local {
 		if h.blocks = cfg.Blocked; h.blocks == nil {
 			h.blocks = NewBlockList(nil)
 		}
@@ -158,7 +158,7 @@ func (t *request) begin(name string) {
 	if !t.acceptable() {
 		return
 	}
-	if name != "" && !h.cfg.Hop && !h.cfg.ForClients(name) {
+	if name != "" && !h.cfg.FromRelay && !h.cfg.ForClients(name) {
 		t.refuseUnknown(name, wire.CodeUnknownService) // what else there is does not concern these clients
 		return
 	}
@@ -178,7 +178,7 @@ func (t *request) begin(name string) {
 		return
 	}
 	t.service = service
-	if h.cfg.Hop {
+	if h.cfg.FromRelay {
 		service.Forwarded.Add(1)
 	}
 	t.from = h.originOf(r)
@@ -209,7 +209,7 @@ func (t *request) begin(name string) {
 	t.key, t.session.cookie = t.findKey(), h.cfg.Cookies.forService(service)
 	t.tried.Session = upstream.Upgrades(r)
 	t.began = time.Since(h.cfg.Epoch)
-	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.forService(service), h.cfg.Hop
+	t.all, t.metrics, t.peer = h.cfg.Metrics, h.cfg.Metrics.forService(service), h.cfg.FromRelay
 	t.record.carry(t.began)
 	if h.cfg.Tracer != nil {
 		t.beginTrace()
@@ -295,7 +295,7 @@ func answersSoon(r *http.Request) bool {
 
 // exposes reports whether the answer to a request shows where it went.
 func (h *Handler) exposes(r *http.Request) bool {
-	if h.cfg.Hop {
+	if h.cfg.FromRelay {
 		return r.Header[wire.ExposeHeader] != nil
 	}
 	return h.cfg.ExposeRouteHeaders

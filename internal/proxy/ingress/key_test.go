@@ -85,7 +85,7 @@ func TestAServiceHasItsOwnSourcesAndARelayReadsThoseOfTheFirst(t *testing.T) {
 		{"echo", Keys{}, false, "ringway"},
 		{"shop", keys, true, "ringway"},
 	} {
-		h := New(Config{Requests: Requests{Keys: c.keys}, Hop: c.hop})
+		h := New(Config{Requests: Requests{Keys: c.keys}, FromRelay: c.hop})
 		r := httptest.NewRequest("GET", "/?user=query", nil)
 		r.Header.Set("X-User", "header")
 		r.Header.Set(wire.KeyHeader, "ringway")

@@ -63,7 +63,7 @@ func (r *Requests) Policy(service string, advertised advertise.Policy, progress 
 
 func (h *Handler) policyOf(s *routing.Service) advertise.Policy {
 	p := h.cfg.Requests.Policy(s.Name, s.Route().Policy, h.cfg.Progress)
-	if h.cfg.Hop {
+	if h.cfg.FromRelay {
 		p.ProgressTimeout = upstream.BehindRelay(p.ProgressTimeout)
 	}
 	return p
@@ -110,7 +110,7 @@ func (t *request) takeDeadline() bool {
 func (t *request) attemptLimit(n int, left time.Duration) (limit time.Duration, cut bool) {
 	cfg := &t.handler.cfg
 	others := len(t.route.Range)
-	if t.hop {
+	if t.toRelay {
 		others = len(t.route.Forward)
 	}
 	if t.policy.AttemptTimeout <= 0 || t.policy.AttemptTimeout >= t.policy.RequestTimeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() {
@@ -124,7 +124,7 @@ func (t *request) attemptLimit(n int, left time.Duration) (limit time.Duration, 
 	if n > 1 {
 		limit = min(limit, left/2)
 	}
-	if t.hop {
+	if t.toRelay {
 		limit = upstream.BehindRelay(limit) // the attempts of that relay end first
 	}
 	return limit, true

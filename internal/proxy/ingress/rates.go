@@ -281,7 +281,7 @@ func (l *rateLimits) counted(t *request, headers []wire.Field) []wire.Field {
 // relay that picks the worker counts, and once, however many attempts there are.
 func (t *request) withinRates() bool {
 	limits := t.handler.rates
-	if t.hop || t.counted {
+	if t.toRelay || t.counted {
 		return true
 	}
 	t.counted = true
@@ -365,7 +365,7 @@ func (t *request) exceedsRate(limit *rateLimit, wait time.Duration) {
 	t.record.explainRefusal(f.Text + ": " + f.detail)
 	t.metrics.rejected(f.Code)
 	t.metrics.refused.Add(1)
-	if t.handler.cfg.Hop {
+	if t.handler.cfg.FromRelay {
 		t.metrics.forwardedEnded(true)
 	}
 	t.circuitOutcome = circuitOutcomeOfCode(f.Code)

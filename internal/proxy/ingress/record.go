@@ -200,9 +200,9 @@ func (rec *record) complete() {
 	rec.measure()
 	h, r := rec.handler, rec.r
 	rec.Time, rec.Relay = time.Now().Add(-rec.Total), h.cfg.Self
-	rec.Session = isSession(r, h.cfg.Hop)
+	rec.Session = isSession(r, h.cfg.FromRelay)
 	rec.Caller, rec.Client = callerOf(r, rec.from), rec.client()
-	if h.cfg.Hop {
+	if h.cfg.FromRelay {
 		rec.From = r.Header.Get(wire.HopHeader)
 	}
 	if !rec.Session {

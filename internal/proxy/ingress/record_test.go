@@ -270,13 +270,13 @@ func TestARecordHasTheFactsOfEachOutcome(t *testing.T) {
 		"a relay without descriptors": {same, []upstream.Config{{Address: "192.0.2.1:1", Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}
 		}}}, "GET", "", nil, own("relay_exhausted", 503, 0).with(facts{"ringway.attempts": attempts(attempt("w1", "local", 0))})},
-		"behind another relay": {func(c *ingress.Config) { c.Hop = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "X-Forwarded-For: 198.51.100.7"},
+		"behind another relay": {func(c *ingress.Config) { c.FromRelay = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "X-Forwarded-For: 198.51.100.7"},
 			facts{"ringway.forwarded_by": "r9", "ringway.caller": nil, "client.address": "198.51.100.7"}},
-		"a caller that another relay names": {func(c *ingress.Config) { c.Hop = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "Ringway-Caller: cart", "X-Forwarded-For: 198.51.100.7"},
+		"a caller that another relay names": {func(c *ingress.Config) { c.FromRelay = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "Ringway-Caller: cart", "X-Forwarded-For: 198.51.100.7"},
 			facts{"ringway.forwarded_by": "r9", "ringway.caller": "cart", "client.address": "198.51.100.7"}},
-		"behind another relay and its proxy": {func(c *ingress.Config) { c.Hop = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "X-Forwarded-For: 203.0.113.9, 198.51.100.7,10.0.0.1"},
+		"behind another relay and its proxy": {func(c *ingress.Config) { c.FromRelay = true }, []upstream.Config{worker(t, echo)}, "GET", "", []string{"Ringway-Hop: r9", "X-Forwarded-For: 203.0.113.9, 198.51.100.7,10.0.0.1"},
 			facts{"ringway.forwarded_by": "r9", "ringway.caller": nil, "client.address": "198.51.100.7"}},
-		"misdirected": {func(c *ingress.Config) { c.Hop = true }, nil, "GET", "", []string{"Ringway-Service: absent"},
+		"misdirected": {func(c *ingress.Config) { c.FromRelay = true }, nil, "GET", "", []string{"Ringway-Service: absent"},
 			own("misdirected", 421, 0).with(facts{"ringway.service": "absent", "ringway.caller": nil})},
 		"behind a proxy": {func(c *ingress.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }, []upstream.Config{worker(t, echo)}, "GET", "",
 			[]string{"Ringway-Caller: web", "X-Forwarded-For: 203.0.113.9, 198.51.100.7"}, facts{"ringway.caller": "web", "client.address": "198.51.100.7"}},
@@ -539,7 +539,7 @@ func TestTheIDOfATrustedSenderIsKeptAndThatOfAClientReplaced(t *testing.T) {
 	}{
 		{"a client", func(*ingress.Config) {}, []string{"mine"}, false},
 		{"a proxy", proxies, []string{"mine"}, true},
-		{"a relay", func(c *ingress.Config) { c.Hop = true }, []string{"mine"}, true},
+		{"a relay", func(c *ingress.Config) { c.FromRelay = true }, []string{"mine"}, true},
 		{"the longest", proxies, []string{strings.Repeat("x", 128)}, true},
 		{"too long", proxies, []string{strings.Repeat("x", 129)}, false},
 		{"a space", proxies, []string{"a b"}, false},

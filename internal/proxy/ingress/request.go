@@ -31,7 +31,7 @@ type request struct {
 	limited bool
 
 	route   *routing.Route  // at the time of decideWay
-	hop     bool            // forwarded to another relay
+	toRelay bool            // forwarded to another relay
 	key     string          // see findKey
 	session session         // by the session cookie
 	body    upstream.Replay // used if the body may have to be sent again
@@ -59,7 +59,7 @@ type request struct {
 	at            attempt         // the current one
 	begun         upstream.Answer // of an endpoint, nil until then
 	aborted       bool            // the answer breaks off, or the client is gone
-	exchange      upstream.Exchange
+	exchange      upstream.Options
 	headers       [15]wire.Field
 	answerHeaders [3]wire.Field
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
@@ -82,7 +82,7 @@ func (t *request) free() {
 		t.handler.cfg.Clients.Leave(t.client)
 	}
 	if t.service != nil {
-		if t.handler.cfg.Hop {
+		if t.handler.cfg.FromRelay {
 			t.service.Forwarded.Add(-1)
 		}
 		t.service.InFlight.Add(-1)
@@ -163,7 +163,7 @@ func (t *request) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 	if target.Upgrades != nil && upstream.Upgrades(t.r) {
 		carrier = target.Upgrades
 	}
-	if t.hop || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
+	if t.toRelay || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
 		t.body.Begin(t.r)
 	}
 	t.attempts++
@@ -172,7 +172,7 @@ func (t *request) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 		t.at.limit, t.at.cut = t.deadline-now, false
 	}
 	waited := time.Duration(0)
-	if t.hop && t.record != nil { // a worker is picked without waiting
+	if t.toRelay && t.record != nil { // a worker is picked without waiting
 		waited = time.Since(t.handler.cfg.Epoch) - now
 	}
 	t.observer.attempt(&t.at, retry, waited)
@@ -233,7 +233,7 @@ func (t *request) abandon(now time.Duration) {
 // headArrived runs when the answer begins. This time counts as the latency, because the
 // length of a stream does not depend on the endpoint's speed.
 func (t *request) headArrived(r upstream.Result) bool {
-	if t.hop && r.Failed == string(codeMisdirected) {
+	if t.toRelay && r.Failed == string(codeMisdirected) {
 		return false // the relay did nothing; ask another
 	}
 	t.at.answered = time.Since(t.handler.cfg.Epoch)
@@ -241,7 +241,7 @@ func (t *request) headArrived(r upstream.Result) bool {
 		t.session.cookie.count(cookieNoKey)
 	}
 	t.observer.head(&t.at, &r)
-	if t.hop {
+	if t.toRelay {
 		t.relayAnswered(r)
 	} else {
 		t.workerAnswered(r)
@@ -251,7 +251,7 @@ func (t *request) headArrived(r upstream.Result) bool {
 	}
 	// This relay answers a call itself, in the form of gRPC, and a program whose deadline has passed,
 	// of which either relay may be the first to know.
-	if t.hop && r.Failed != "" && (wire.IsCall(t.r) || t.local != nil && t.late(t.at.answered)) {
+	if t.toRelay && r.Failed != "" && (wire.IsCall(t.r) || t.local != nil && t.late(t.at.answered)) {
 		t.relayed, t.again = wire.Code(r.Failed), r.Again
 		return false
 	}
@@ -260,13 +260,13 @@ func (t *request) headArrived(r upstream.Result) bool {
 
 // succeeded ends the current attempt and the request with the answer of the endpoint.
 func (t *request) succeeded(r *upstream.Result) {
-	if t.hop {
+	if t.toRelay {
 		t.at.relay.Release()
 	} else {
 		t.workerEnded()
 	}
 	t.observer.attemptEnded(&t.at, r, t.at.answered)
-	t.observer.end(ending{outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, spared: r.Shed || t.hop && sparedAtRelay(r.Failed)})
+	t.observer.end(ending{outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, spared: r.Shed || t.toRelay && sparedAtRelay(r.Failed)})
 	if t.relayed != "" {
 		t.answerRelayed()
 	}

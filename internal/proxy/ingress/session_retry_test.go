@@ -27,7 +27,7 @@ func TestASessionThatDidNotBeginWasNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	_, sent := pool.Carry(httptest.NewRecorder(), newRequest(), &upstream.Exchange{})
+	_, sent := pool.Carry(httptest.NewRecorder(), newRequest(), &upstream.Options{})
 	if sent == nil || !sent.Sent() {
 		t.Fatal(sent)
 	}

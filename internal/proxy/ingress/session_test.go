@@ -280,8 +280,8 @@ func TestASessionCookieIsSecureWhereTheClientSpeaksTLS(t *testing.T) {
 		"a trusted proxy behind another":  {func(c *ingress.Config) { c.TrustedProxies = loopback }, "HTTPS, http", true},
 		"a trusted proxy of clear text":   {func(c *ingress.Config) { c.TrustedProxies = loopback }, "http", false},
 		"a trusted proxy that is silent":  {func(c *ingress.Config) { c.TrustedProxies = loopback }, "", false},
-		"a relay whose client speaks TLS": {func(c *ingress.Config) { c.Hop = true }, "https", true},
-		"a relay whose client does not":   {func(c *ingress.Config) { c.Hop = true }, "http", false},
+		"a relay whose client speaks TLS": {func(c *ingress.Config) { c.FromRelay = true }, "https", true},
+		"a relay whose client does not":   {func(c *ingress.Config) { c.FromRelay = true }, "http", false},
 	} {
 		x := sticky(t, key("k"), answers, c.change)
 		headers := []string{"Ringway-Hop: r9", "X-Forwarded-Proto: " + c.proto}

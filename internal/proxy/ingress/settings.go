@@ -46,7 +46,7 @@ type Requests struct {
 	// Policies are the limits of single services, in place of Timeout, AttemptTimeout and
 	// Progress. Default: what the services advertise.
 	Policies Policies
-	// Blocks are refused. With Hop or Local they are not read: the relay that has the client decides.
+	// Blocks are refused. With FromRelay or Local they are not read: the relay that has the client decides.
 	Blocks []Block
 	// RateLimits bound the requests per second. With Local they are not read.
 	RateLimits []RateLimit
@@ -64,17 +64,17 @@ type Requests struct {
 	// by the number that the endpoints complete; see package overload. Default false: only
 	// MaxInFlight applies.
 	AdaptiveInFlight bool
-	// OnlyServices are the services that clients may reach. Default: all. With Hop it is not
+	// OnlyServices are the services that clients may reach. Default: all. With FromRelay it is not
 	// read: the relay that forwards a request decides.
 	OnlyServices []string
 	// TrustedProxies are the networks whose fields about a request's origin are trusted.
 	// Default: none; such fields of clients are replaced or dropped.
 	TrustedProxies []netip.Prefix
 	// ExposeRouteHeaders adds relay, endpoint and attempts to answers, and details to this
-	// relay's own answers. With Hop it is not read: the relay that forwards a request
+	// relay's own answers. With FromRelay it is not read: the relay that forwards a request
 	// decides, by wire.ExposeHeader.
 	ExposeRouteHeaders bool
-	// Via adds this relay to the field Via of requests. With Hop or Local it is not read: the relay
+	// Via adds this relay to the field Via of requests. With FromRelay or Local it is not read: the relay
 	// that has the client adds itself.
 	Via bool
 	// Record decides which records of requests are kept and what they contain.

@@ -22,7 +22,7 @@ func (t *request) acceptable() bool {
 	case name != "":
 		// Which of them a proxy in front has checked is not known.
 		f.Text = fmt.Sprintf("the request has %d fields %s: send one", len(r.Header[name]), name)
-	case r.Method == http.MethodTrace && !h.cfg.Hop:
+	case r.Method == http.MethodTrace && !h.cfg.FromRelay:
 		// The echo would show a script cookies and credentials, and a client what relays add.
 		t.w.Header()["Allow"] = []string{"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
 		f.Text, f.Code = "TRACE is not carried, because its answer shows credentials and what relays add to a request: use another method", wire.CodeMethodNotAllowed
@@ -52,7 +52,7 @@ func repeated(h http.Header) string {
 // that the number does not depend on which relay serves the service.
 func (t *request) mayForward() bool {
 	h, r := t.handler, t.r
-	if h.cfg.Hop {
+	if h.cfg.FromRelay {
 		return true
 	}
 	given := r.Header[maxForwards]

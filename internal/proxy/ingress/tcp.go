@@ -47,7 +47,7 @@ func isSession(r *http.Request, hop bool) bool {
 func (t *request) checkKind() bool {
 	f := failure{Code: wire.CodeBadRequest, Service: t.service.Name}
 	switch {
-	case t.tcp != nil && !t.handler.cfg.Hop && sessionOf(t.r) == nil:
+	case t.tcp != nil && !t.handler.cfg.FromRelay && sessionOf(t.r) == nil:
 		f.Text = "only relays may ask each other for " + wire.UpgradeTCP + ": connect to an address of --tcp-ingress"
 	case len(t.route.Endpoints) == 0 || t.route.TCP == (t.tcp != nil):
 		return true
@@ -73,14 +73,14 @@ func (t *request) sessionFields(headers []wire.Field) []wire.Field {
 func (t *request) sessionBegan(r upstream.Result) bool {
 	if r.Status == http.StatusSwitchingProtocols {
 		t.tcp.open.Add(1)
-		if t.handler.cfg.Hop {
+		if t.handler.cfg.FromRelay {
 			t.tcp.forwarded.Add(1)
 		}
 		t.opened = true
 		return true
 	}
 	t.relayed = wire.CodeUpstreamFailed
-	if t.hop && r.Failed != "" {
+	if t.toRelay && r.Failed != "" {
 		t.relayed = wire.Code(r.Failed)
 	}
 	return false
@@ -92,7 +92,7 @@ func (t *request) sessionEnded(r *upstream.Result, fault *upstream.Fault) {
 		return
 	}
 	t.opened = false
-	if t.handler.cfg.Hop {
+	if t.handler.cfg.FromRelay {
 		t.tcp.forwarded.Add(-1)
 	}
 	t.tcp.open.Add(-1)

@@ -18,7 +18,7 @@ type Tracer interface {
 type TracedRequest struct {
 	Relay, Service string
 	Caller         string // named by its certificate, otherwise empty
-	Hop            bool   // another relay forwarded the request
+	FromRelay      bool   // another relay forwarded the request
 }
 
 // Trace is the span of one request with those of its attempts, one after the other. One goroutine
@@ -61,7 +61,7 @@ const maxTracedService = 80
 const tracestateHeader = "Tracestate"
 
 func (h *Handler) beginTrace(r *http.Request, service string) Trace {
-	return h.cfg.Tracer.Begin(r, TracedRequest{Relay: h.cfg.Self, Service: service, Caller: certifiedName(r), Hop: h.cfg.Hop})
+	return h.cfg.Tracer.Begin(r, TracedRequest{Relay: h.cfg.Self, Service: service, Caller: certifiedName(r), FromRelay: h.cfg.FromRelay})
 }
 
 // traceRefusal makes the whole trace of a request that is refused.

@@ -59,7 +59,7 @@ func requestFixtures(t *testing.T) (out []wirefixture.Format) {
 				service := h.cfg.Services.(only).service
 				target := *service.Route().Range[0]
 				target.Secured = !hop
-				sender := &request{handler: h, r: r, service: service, hop: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
+				sender := &request{handler: h, r: r, service: service, toRelay: hop, key: "user-7", exposed: true, from: fromClient, limited: true, latest: 1500 * time.Millisecond}
 				sender.at.target = &target
 				var text strings.Builder
 				for _, f := range sender.changes().Header {

@@ -60,7 +60,7 @@ func BenchmarkCarry(b *testing.B) {
 			defer cancel()
 			r = r.WithContext(ctx)
 			w := &discardWriter{h: make(http.Header)}
-			x := upstream.Exchange{
+			x := upstream.Options{
 				Header:       []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}, {Name: "X-Forwarded-Host", Value: "a"}},
 				ForwardedFor: "192.0.2.1", Drop: dropRingway,
 			}

@@ -21,7 +21,7 @@ const (
 // sent over a connection that another request has used.
 func (p *pipes) ask(t *testing.T, method, path string) (reused bool) {
 	t.Helper()
-	done := p.carry(t.Context(), method, path, upstream.Exchange{})
+	done := p.carry(t.Context(), method, path, upstream.Options{})
 	for {
 		select {
 		case c := <-done:

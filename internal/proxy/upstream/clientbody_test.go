@@ -89,7 +89,7 @@ func (p *pieces) Close() error { return nil }
 // given write; 0 never.
 func sendBody(t *testing.T, in *http.Request, source *pieces, stopAt int) (message []byte, b *clientBody, err error) {
 	t.Helper()
-	x := &Exchange{Drop: dropReserved}
+	x := &Options{Drop: dropReserved}
 	message, err = requestHead(nil, in, x, "", in.ContentLength, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func TestAHeadIsNotLateInTheRoundAfterAPause(t *testing.T) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	g := &progress{c: &conn{Conn: near, ctx: t.Context()}, x: &Exchange{Deadline: time.Now().Add(-time.Second)}}
+	g := &progress{c: &conn{Conn: near, ctx: t.Context()}, x: &Options{Deadline: time.Now().Add(-time.Second)}}
 	g.head.Store(headDue)
 	p := &Pool{watched: []*progress{g}, checked: time.Now().Add(-time.Second)}
 	p.watch = time.AfterFunc(time.Hour, func() {})
@@ -52,7 +52,7 @@ func TestAWaitEndsNotInTheRoundAfterAPauseUnlessItsClientHasLeft(t *testing.T) {
 func TestAHeadThatArrivesAsTheWatchFindsItLateIsNoFailure(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	p, x := new(Pool), Exchange{Deadline: time.Unix(1, 0)}
+	p, x := new(Pool), Options{Deadline: time.Unix(1, 0)}
 	g, c := new(progress), newConn(here)
 	defer c.Close()
 	g.begin(nil, &x)
@@ -88,7 +88,7 @@ func (e *ended) SetDeadline(t time.Time) error {
 // The watch checks an exchange while its head arrives, with an hour left. A connection that it
 // ended then would fail the next request on it.
 func TestTheWatchEndsNoConnectionWhoseHeadArrivesInTime(t *testing.T) {
-	p, x, c := new(Pool), Exchange{Deadline: time.Now().Add(time.Hour)}, new(ended)
+	p, x, c := new(Pool), Options{Deadline: time.Now().Add(time.Hour)}, new(ended)
 	g := new(progress)
 	g.begin(nil, &x)
 	g.c = &conn{Conn: c}

@@ -58,7 +58,7 @@ func TestAnAnswerIsTheSameWhetherItsFieldsAreCopiedOrNot(t *testing.T) {
 				}
 			})})
 			var exchanges sync.WaitGroup
-			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
+			x := upstream.Options{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
 				return procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					exchanges.Add(1)
@@ -121,7 +121,7 @@ func TestAnAnswerOverHTTP2IsTheSameWhetherItsFieldsArePassedOrNot(t *testing.T) 
 				exchanges.Wait() // a client that has all of an answer may be ahead of the end of its stream
 				pool.Close()
 			}()
-			x := upstream.Exchange{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
+			x := upstream.Options{ResponseHeader: []wire.Field{{Name: "X-Set", Value: "1"}}, SetCookie: "last=1"}
 			serve := func(writer func(http.ResponseWriter) http.ResponseWriter) string {
 				return procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					exchanges.Add(1)
@@ -194,7 +194,7 @@ func TestNamesOfFieldsKeepTheirCaseBetweenSidesOfHTTP1(t *testing.T) {
 			conn.say(answer)
 		}
 	})})
-	x := upstream.Exchange{Header: []wire.Field{{Name: "X-Set", Value: "relay"}}, Drop: func(name string) bool { return name == "X-Secret" }}
+	x := upstream.Options{Header: []wire.Field{{Name: "X-Set", Value: "relay"}}, Drop: func(name string) bool { return name == "X-Secret" }}
 	addr := procs.Serve(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := pool.Carry(w, r, &x); err != nil {
 			t.Error(err)

@@ -56,8 +56,8 @@ func TestARequestWhoseBodyMovesIsNotCutByTheDeadline(t *testing.T) {
 			t.Run(string(protocol)+": "+name, func(t *testing.T) {
 				t.Parallel()
 				addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-				in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-					return upstream.Exchange{Deadline: time.Now().Add(short), AfterBody: short}
+				in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+					return upstream.Options{Deadline: time.Now().Add(short), AfterBody: short}
 				})
 				if status := trickle(t, in.addr, body.framing, body.chunk); status != http.StatusOK {
 					t.Errorf("status %d", status)
@@ -81,8 +81,8 @@ func TestTheDeadlineCountsFromTheEndOfTheBodyAndNoLaterThanTheLatest(t *testing.
 						_, _ = io.Copy(io.Discard, r.Body)
 						<-r.Context().Done()
 					})
-					in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-						x := upstream.Exchange{Deadline: time.Now().Add(short / 2), AfterBody: short}
+					in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+						x := upstream.Options{Deadline: time.Now().Add(short / 2), AfterBody: short}
 						if latest > 0 {
 							x.AfterBody, x.Latest = time.Hour, time.Now().Add(latest)
 						}
@@ -118,7 +118,7 @@ func TestADialThatRanOutOfItsOwnTimeReportsIt(t *testing.T) {
 		for name, dial := range dials {
 			pool := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: protocol, DialTimeout: 20 * time.Millisecond, Dial: dial})
 			deadline := time.Now().Add(time.Hour)
-			in := startIngress(t, pool, func(*http.Request) upstream.Exchange { return upstream.Exchange{Deadline: deadline} })
+			in := startIngress(t, pool, func(*http.Request) upstream.Options { return upstream.Options{Deadline: deadline} })
 			in.get(t, "/")
 			e := within(t, in.outcomes, "the outcome").err
 			if e == nil || e.Stage != upstream.StageDial || e.Timeout() || e.Client() || !strings.Contains(e.Error(), "no connection within 20ms") {

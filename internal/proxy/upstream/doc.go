@@ -8,7 +8,7 @@
 //	client ── downstream.Server ── handler ── Pool.Carry ── warm connection ── endpoint
 //	                                  │            │
 //	                   picks the endpoint      one write: head and small body
-//	                   and fills Exchange      one read: head and small body
+//	                   and fills Options       one read: head and small body
 //
 // Over HTTP/1.1 on both sides the fields of an answer are copied from the read buffer into the
 // head that the client gets, without strings and a header map in between. Over HTTP/2 on both
@@ -57,10 +57,10 @@
 //     its response was read to the exact end and no byte follows.
 //   - If the endpoint is a worker's sidecar, the error reports how far the exchange got
 //     with the service behind the sidecar, as the sidecar reports it.
-//   - The watch of the pool ends an exchange that moves no byte for Exchange.Progress
+//   - The watch of the pool ends an exchange that moves no byte for Options.Progress
 //     (see progress.go), and only the silent side is blamed. Before the head only the
 //     deadline applies, except when the client does not send its body, or keeps a stream open
-//     whose end the endpoint need not await. While the body moves, Exchange.AfterBody moves
+//     whose end the endpoint need not await. While the body moves, Options.AfterBody moves
 //     the deadline.
 //   - Abandon is for an endpoint that is known to be dead. It ends the waits for a
 //     connection and the exchanges whose answer has not begun.
@@ -75,7 +75,7 @@
 //     clean, then 20 ms, and no more than 32 at a time. After unasked bytes all answers of the
 //     endpoint have the long rest, for five minutes (see care.go). A sidecar sends none.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
-//     once more over a new connection, inside Begin, unless Exchange.Once is set.
+//     once more over a new connection, inside Begin, unless Options.Once is set.
 //   - One timer per pool detects cancelled requests, late heads and waits that are over
 //     within 20 ms. It costs less than a timer for each request. Without requests it runs
 //     only to check the connections of HTTP/2, once a second.

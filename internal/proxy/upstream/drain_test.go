@@ -63,7 +63,7 @@ func webSocket(p *Pool, running *sync.WaitGroup) net.Conn {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "websocket")
-	running.Go(func() { _, _ = p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Exchange{}) })
+	running.Go(func() { _, _ = p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Options{}) })
 	return far
 }
 
@@ -97,7 +97,7 @@ func TestADrainEndsRequestsWithTheirTimeAndSessionsEvenlyOverTheRestOfTheirs(t *
 					})
 				}
 				running.Go(func() {
-					_, err := pool.Carry(overPipe{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil), &Exchange{})
+					_, err := pool.Carry(overPipe{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil), &Options{})
 					if after := time.Since(began); !errors.Is(err, ErrStopped) || after.Truncate(sessionTick) != c.requests {
 						t.Errorf("the request ended after %v: %v", after, err)
 					}
@@ -168,7 +168,7 @@ func TestTheEndOfASessionLetsAWriteToTheClientEndWithinASecond(t *testing.T) {
 			client := deaf{httptest.NewRecorder(), reads, make(chan struct{})}
 			var ended time.Time
 			running.Go(func() {
-				_, err := pool.Carry(client, httptest.NewRequest(http.MethodPost, "/", nil), &Exchange{})
+				_, err := pool.Carry(client, httptest.NewRequest(http.MethodPost, "/", nil), &Options{})
 				if ended = time.Now(); !errors.Is(err, ErrStopped) {
 					t.Error(err)
 				}
@@ -271,7 +271,7 @@ func TestAWebSocketThatIsSilentWithinAFrameEndsAfterTheProgressTimeout(t *testin
 		r.Header.Set("Upgrade", "websocket")
 		began, ended := time.Now(), make(chan Result, 1)
 		go func() {
-			res, _ := p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Exchange{Progress: silence})
+			res, _ := p.Carry(overPipe{httptest.NewRecorder(), near}, r, &Options{Progress: silence})
 			ended <- res
 		}()
 		select {

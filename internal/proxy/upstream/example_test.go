@@ -26,7 +26,7 @@ func Example() {
 	}
 	defer pool.Close()
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		res, fault := pool.Carry(w, r, &upstream.Exchange{
+		res, fault := pool.Carry(w, r, &upstream.Options{
 			Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 		})
 		if fault != nil {

@@ -55,8 +55,8 @@ func TestRefusedDialSendsNothing(t *testing.T) {
 func TestADialThatNeverHadTimeBlamesNoEndpoint(t *testing.T) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("the endpoint was asked") })
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Deadline: time.Now().Add(-time.Millisecond)}
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+			return upstream.Options{Deadline: time.Now().Add(-time.Millisecond)}
 		})
 		in.get(t, "/")
 		if e := within(t, in.outcomes, "outcome").err; e == nil || !e.Timeout() || !e.Local() || e.Exhausted() != "" || e.Sent() {
@@ -219,7 +219,7 @@ func TestOnlyRepeatableRequestsAreSentAgain(t *testing.T) {
 				c.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			}
 		})
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange { return upstream.Exchange{Once: once} })
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options { return upstream.Options{Once: once} })
 		in.get(t, "/")
 		within(t, in.outcomes, "outcome")
 		req, _ := http.NewRequest(method, in.url, nil)
@@ -309,8 +309,8 @@ func TestDeadlineEndsTheWait(t *testing.T) {
 			}
 		})
 		limit := 30 * time.Millisecond
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Deadline: time.Now().Add(limit)}
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+			return upstream.Options{Deadline: time.Now().Add(limit)}
 		})
 		in.get(t, "/")
 		e := within(t, in.outcomes, "outcome").err
@@ -335,10 +335,10 @@ func TestAStreamOutlivesTheDeadlineOfItsHead(t *testing.T) {
 			<-passed
 			_, _ = io.WriteString(w, "second")
 		})
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
 			deadline := time.Now().Add(500 * time.Millisecond)
 			time.AfterFunc(time.Until(deadline.Add(50*time.Millisecond)), func() { close(passed) })
-			return upstream.Exchange{Deadline: deadline}
+			return upstream.Options{Deadline: deadline}
 		})
 		_, body := in.get(t, "/")
 		if out := within(t, in.outcomes, "outcome"); out.err != nil || string(body) != "first second" {
@@ -355,13 +355,13 @@ func TestDeadlineOfOneRequestSparesTheNext(t *testing.T) {
 	})
 	first := true
 	var deadline time.Time
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options {
 		if first {
 			first = false
 			deadline = time.Now().Add(500 * time.Millisecond)
-			return upstream.Exchange{Deadline: deadline}
+			return upstream.Options{Deadline: deadline}
 		}
-		return upstream.Exchange{}
+		return upstream.Options{}
 	})
 	in.get(t, "/")
 	<-time.After(time.Until(deadline))

@@ -22,8 +22,8 @@ func TestHopByHopFieldsStayAndTheRestPasses(t *testing.T) {
 				"X-Hop: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nx-kept: yes \r\nRingway-Load: 17\r\nRingway-Relay: forged\r\n\r\n")
 		}
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(r *http.Request) upstream.Exchange {
-		return upstream.Exchange{
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(r *http.Request) upstream.Options {
+		return upstream.Options{
 			Header:         []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 			ForwardedFor:   "192.0.2.9",
 			Drop:           dropRingway,
@@ -65,8 +65,8 @@ func TestAnEndpointCannotAnnounceAFieldOfOursAsATrailer(t *testing.T) {
 				"5\r\nhello\r\n0\r\nX-Sum: 9\r\nRingway-Load: 3\r\nRingway-Relay: forged\r\n\r\n")
 		}
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{ResponseHeader: []wire.Field{{Name: "Ringway-Relay", Value: "r1"}}}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options {
+		return upstream.Options{ResponseHeader: []wire.Field{{Name: "Ringway-Relay", Value: "r1"}}}
 	})
 	resp, err := in.client.Get(in.url)
 	if err != nil {
@@ -122,18 +122,18 @@ func TestAFieldOfTheHeadStaysThereWhenItIsAnnouncedAsATrailer(t *testing.T) {
 
 func TestFieldsWithLineBreaksAreNeverWritten(t *testing.T) {
 	addr := rawEndpoint(t, func(_ int, c *rawConn) { c.untilClosed() })
-	for name, x := range map[string]func(*http.Request) upstream.Exchange{
-		"value": func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Header: []wire.Field{{Name: "X-A", Value: "a\r\nX-B: c"}}}
+	for name, x := range map[string]func(*http.Request) upstream.Options{
+		"value": func(*http.Request) upstream.Options {
+			return upstream.Options{Header: []wire.Field{{Name: "X-A", Value: "a\r\nX-B: c"}}}
 		},
-		"name": func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Header: []wire.Field{{Name: "X-A: 1\r\nB", Value: "a"}}}
+		"name": func(*http.Request) upstream.Options {
+			return upstream.Options{Header: []wire.Field{{Name: "X-A: 1\r\nB", Value: "a"}}}
 		},
-		"client map changed by the handler": func(r *http.Request) upstream.Exchange {
+		"client map changed by the handler": func(r *http.Request) upstream.Options {
 			r.Header.Set("X-A", "a\nb")
-			return upstream.Exchange{}
+			return upstream.Options{}
 		},
-		"forwarded for": func(*http.Request) upstream.Exchange { return upstream.Exchange{ForwardedFor: "a\r\nb"} },
+		"forwarded for": func(*http.Request) upstream.Options { return upstream.Options{ForwardedFor: "a\r\nb"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := startIngress(t, newPool(t, upstream.Config{Address: addr}), x)

@@ -161,11 +161,11 @@ func theirAnswer(input []byte, method string) (resp *http.Response, body []byte,
 func compareFields(h *responseHead, buf []byte, theirs *http.Response) (difference string) {
 	ours := make(http.Header)
 	for i := range h.fields {
-		h.fields[i].Hop = false // net/http keeps them
+		h.fields[i].HopByHop = false // net/http keeps them
 	}
-	h.fill(ours, buf, &Exchange{Peer: true})
+	h.fill(ours, buf, &Options{ToRelay: true})
 	c := copying{header: make(http.Header), copied: make(http.Header)}
-	h.pass(c, bytes.Clone(buf), &Exchange{Peer: true})
+	h.pass(c, bytes.Clone(buf), &Options{ToRelay: true})
 	for name, values := range c.header {
 		c.copied[name] = append(c.copied[name], values...)
 	}
@@ -231,7 +231,7 @@ func FuzzRequestHead(f *testing.F) {
 		if err != nil || CheckRequest(in) != nil {
 			return
 		}
-		x := Exchange{
+		x := Options{
 			ForwardedFor: "192.0.2.1", Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}},
 			Drop: func(name string) bool { return strings.HasPrefix(name, "Ringway-") },
 		}
@@ -298,7 +298,7 @@ func wantedTarget(in *http.Request) string {
 }
 
 // appendBody frames a body as a sender does.
-func appendBody(t *testing.T, message []byte, in *http.Request, x *Exchange, body []byte, length int64) []byte {
+func appendBody(t *testing.T, message []byte, in *http.Request, x *Options, body []byte, length int64) []byte {
 	t.Helper()
 	if length >= 0 {
 		return append(message, body...)

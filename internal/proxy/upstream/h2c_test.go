@@ -169,8 +169,8 @@ func TestHTTP1ClientsReachH2CEndpoints(t *testing.T) {
 		fmt.Fprintf(w, "%s", body)
 		w.Header().Set(http.TrailerPrefix+"X-T", "end")
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2C}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2C}), func(*http.Request) upstream.Options {
+		return upstream.Options{ForwardedFor: "192.0.2.1", Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 	})
 	for _, size := range []int{0, 5, 1 << 20} {
 		req, _ := http.NewRequest("POST", in.url+"/p?q=1", strings.NewReader(strings.Repeat("x", size)))
@@ -221,7 +221,7 @@ func TestHTTP2ClientsCannotBreakTheRequestLine(t *testing.T) {
 		r.Method, r.RequestURI, r.Host = tc.method, tc.uri, tc.host
 		r.URL.Path = strings.TrimSpace(tc.uri)
 		w := httptest.NewRecorder()
-		_, err := p.Carry(w, r, &upstream.Exchange{})
+		_, err := p.Carry(w, r, &upstream.Options{})
 		if tc.want == "" {
 			if err == nil || !err.Client() || err.Sent() {
 				t.Errorf("%+v: %v", tc, err)
@@ -243,8 +243,8 @@ func TestWhatIsDroppedIsDroppedFromTrailersToo(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			seen <- r.Trailer
 		})
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+			return upstream.Options{Drop: dropRingway, Header: []wire.Field{{Name: "X-Set", Value: "1"}}}
 		})
 		c := procs.Dial(t, in.addr)
 		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Ringway-Caller, X-Set\r\n\r\n"+
@@ -272,7 +272,7 @@ func TestTrailersPassBehindABodyOfDeclaredLengthHoweverLateTheyCome(t *testing.T
 				pool := newPool(t, upstream.Config{Address: "192.0.2.1:80", Protocol: advertise.H2C, Dial: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }})
 				defer pool.Close()
 				client := http2.NewClient(serveInMemory(t, downstream.New(downstream.Config{Logger: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if _, err := pool.Carry(w, r, &upstream.Exchange{}); err != nil {
+					if _, err := pool.Carry(w, r, &upstream.Options{}); err != nil {
 						t.Error(err)
 					}
 				})}))(), http2.Config{MaxHead: 64 << 10})
@@ -318,7 +318,7 @@ func TestARequestWithoutABodySendsNoneAlsoIfItAnnouncesTrailers(t *testing.T) {
 	defer pool.Close()
 	for range 20 { // a pool of exchanges need not give the last one
 		secret := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("a secret of another client"))
-		if _, fault := pool.Carry(httptest.NewRecorder(), secret, &upstream.Exchange{}); fault != nil {
+		if _, fault := pool.Carry(httptest.NewRecorder(), secret, &upstream.Options{}); fault != nil {
 			t.Fatal(fault)
 		}
 		if got := within(t, seen, "the first request"); got != "POST a secret of another client<nil>" {
@@ -327,7 +327,7 @@ func TestARequestWithoutABodySendsNoneAlsoIfItAnnouncesTrailers(t *testing.T) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			announces := httptest.NewRequest(method, "/", nil)
 			announces.Trailer = http.Header{"X": nil}
-			if _, fault := pool.Carry(httptest.NewRecorder(), announces, &upstream.Exchange{}); fault != nil {
+			if _, fault := pool.Carry(httptest.NewRecorder(), announces, &upstream.Options{}); fault != nil {
 				t.Fatal(fault)
 			}
 			if got := within(t, seen, "the second request"); got != method+" <nil>" {
@@ -371,7 +371,7 @@ func longConnection(t *testing.T, line int) {
 	}
 	w := httptest.NewRecorder()
 	begun := time.Now()
-	if _, fault := pool.Carry(w, r, &upstream.Exchange{}); fault != nil {
+	if _, fault := pool.Carry(w, r, &upstream.Options{}); fault != nil {
 		t.Fatal(fault)
 	}
 	t.Logf("carried in %v", time.Since(begun)) // 80 million comparisons for each head, if each name were compared

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/proxy/http2"
+	"github.com/ringway/ringway/internal/publish"
 )
 
 // h2IdlePeriod is how often the connections of a pool without requests are checked.
@@ -83,10 +84,7 @@ func newH2Conns(p *Pool) *h2Conns {
 
 // signal lets the request that has waited longest look for a stream.
 func (c *h2Conns) signal() {
-	select {
-	case c.room <- struct{}{}:
-	default:
-	}
+	publish.Notify(c.room)
 }
 
 // reserve returns a stream whose Open does not wait. Requests that find none wait in order of

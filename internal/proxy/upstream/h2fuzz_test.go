@@ -41,7 +41,7 @@ func FuzzHTTP2Request(f *testing.F) {
 		service.mu.Lock()
 		service.answer, service.got = h2Answer{heads: []string{":status 204"}}, h2Request{}
 		service.mu.Unlock()
-		_, err := pool.Carry(httptest.NewRecorder(), in, &Exchange{
+		_, err := pool.Carry(httptest.NewRecorder(), in, &Options{
 			ForwardedFor: "192.0.2.1", Header: []wire.Field{{Name: "X-Forwarded-Proto", Value: "http"}}, Drop: dropReserved,
 		})
 		service.mu.Lock()
@@ -145,7 +145,7 @@ func FuzzHTTP2Answer(f *testing.F) {
 				panic(http.ErrAbortHandler)
 			}
 		}()
-		if _, o.err = pool.Carry(w, r, &Exchange{}); o.err != nil && !o.err.Committed() {
+		if _, o.err = pool.Carry(w, r, &Options{}); o.err != nil && !o.err.Committed() {
 			w.Header().Set("X-Refused", "1")
 			w.WriteHeader(http.StatusBadGateway)
 		}
@@ -245,7 +245,7 @@ func compareH2Answer(t *testing.T, a h2Answer, got *http.Response, body []byte) 
 	}
 	for _, h := range []http.Header{want, got.Header} {
 		for name := range h {
-			s := h2Stream{r: &http.Request{}, x: new(Exchange)}
+			s := h2Stream{r: &http.Request{}, x: new(Options)}
 			if !s.keeps(name) || name == "Trailer" || name == "Content-Length" {
 				delete(h, name)
 			}

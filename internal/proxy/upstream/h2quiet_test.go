@@ -70,7 +70,7 @@ func TestACallOfGRPCThatIsSilentForLongStaysOpen(t *testing.T) {
 		r.Header.Set("Te", "trailers")
 		ended := make(chan *upstream.Fault, 1)
 		go func() {
-			_, fault := pool.Carry(httptest.NewRecorder(), r, &upstream.Exchange{})
+			_, fault := pool.Carry(httptest.NewRecorder(), r, &upstream.Options{})
 			ended <- fault
 		}()
 		time.Sleep(20 * time.Minute)

@@ -104,8 +104,8 @@ func TestAWebSocketOverHTTP2EndsAsOverHTTP1(t *testing.T) {
 			}
 			var sessions upstream.Sessions
 			pool := newPool(t, upstream.Config{Address: acceptor(t, test.serve), Protocol: advertise.H2C, Sessions: &sessions})
-			in := startIngress(t, pool, func(*http.Request) upstream.Exchange {
-				return upstream.Exchange{Progress: test.progress, Session: upstream.Session{Service: "chat"}}
+			in := startIngress(t, pool, func(*http.Request) upstream.Options {
+				return upstream.Options{Progress: test.progress, Session: upstream.Session{Service: "chat"}}
 			})
 			c := openSocket(t, in)
 			if test.end != nil {
@@ -131,8 +131,8 @@ func TestAWebSocketOverHTTP2WaitsForTheSettingsOfTheServiceNoLongerThanItsDeadli
 		c.untilClosed()
 	})
 	deadlines := make(chan time.Duration, 2)
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2C}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{Deadline: time.Now().Add(<-deadlines)}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.H2C}), func(*http.Request) upstream.Options {
+		return upstream.Options{Deadline: time.Now().Add(<-deadlines)}
 	})
 	deadlines <- 30 * time.Millisecond
 	dialRaw(t, in.addr).say(webSocketRequest)

@@ -82,7 +82,7 @@ func (s *narrow) get(path string) <-chan *upstream.Fault { return s.getWithin(pa
 func (s *narrow) getWithin(path string, d time.Duration) <-chan *upstream.Fault {
 	failed := make(chan *upstream.Fault, 1)
 	go func() {
-		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Exchange{Deadline: time.Now().Add(d)})
+		_, err := s.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(s.t.Context(), "GET", path, nil), &upstream.Options{Deadline: time.Now().Add(d)})
 		failed <- err
 	}()
 	synctest.Wait()
@@ -229,7 +229,7 @@ func TestAStreamOfAConnectionThatGoesAwayEndsWithItsHostAndWithTheDrain(t *testi
 				}})
 				failed := make(chan *upstream.Fault, 1)
 				go func() {
-					_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), &upstream.Exchange{})
+					_, err := p.Carry(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), &upstream.Options{})
 					failed <- err
 				}()
 				time.Sleep(2 * time.Second) // the watch has made its rounds
@@ -293,7 +293,7 @@ func TestAnAnswerPassesWhileASmallBodyWaitsForTheWindow(t *testing.T) {
 				w, began := httptest.NewRecorder(), time.Now()
 				failed := make(chan *upstream.Fault, 1)
 				go func() {
-					_, err := p.Carry(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("ten bytes.")), &upstream.Exchange{Deadline: began.Add(time.Minute)})
+					_, err := p.Carry(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("ten bytes.")), &upstream.Options{Deadline: began.Add(time.Minute)})
 					failed <- err
 				}()
 				synctest.Wait()

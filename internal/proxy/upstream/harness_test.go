@@ -35,7 +35,7 @@ type ingress struct {
 
 // startIngress serves HTTP/1.1 and clear-text HTTP/2 in front of pool, which
 // is drained at the end of the test.
-func startIngress(t testing.TB, pool *upstream.Pool, exchange func(*http.Request) upstream.Exchange) *ingress {
+func startIngress(t testing.TB, pool *upstream.Pool, exchange func(*http.Request) upstream.Options) *ingress {
 	t.Helper()
 	ln := procs.Listen(t)
 	in := &ingress{
@@ -46,7 +46,7 @@ func startIngress(t testing.TB, pool *upstream.Pool, exchange func(*http.Request
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var x upstream.Exchange
+		var x upstream.Options
 		if exchange != nil {
 			x = exchange(r)
 		}

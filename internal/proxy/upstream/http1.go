@@ -44,7 +44,7 @@ type flight struct {
 	p  *Pool
 	w  http.ResponseWriter
 	r  *http.Request
-	x  *Exchange
+	x  *Options
 	c  *conn
 	in []byte // in[from:to] is unread; nil while the exchange waits for bytes, except for those of a body over TLS
 
@@ -130,19 +130,9 @@ func (f *flight) dropBuffer() {
 	f.in, f.pooled = nil, nil
 }
 
-// repeatable reports whether a request may be sent twice: idempotent (RFC 9110 §9.2.2) and
-// without a body.
-func repeatable(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return !hasBody(r)
-	}
-	return false
-}
-
 // newFlight returns a flight that counts among the requests of the pool until leave, or nil if the
 // pool is closed.
-func (p *Pool) newFlight(w http.ResponseWriter, r *http.Request, x *Exchange) *flight {
+func (p *Pool) newFlight(w http.ResponseWriter, r *http.Request, x *Options) *flight {
 	f := flights.Get().(*flight)
 	f.p, f.w, f.r, f.x = p, w, r, x
 	f.progress.begin(w, x)
@@ -166,7 +156,7 @@ func (f *flight) leave() {
 // before anything was sent, every request goes on. If the request was sent and no byte came back,
 // the endpoint may have acted on it: only a repeatable request is sent again, and only once, over a
 // new connection.
-func (p *Pool) beginHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
+func (p *Pool) beginHTTP1(w http.ResponseWriter, r *http.Request, x *Options) (begun Answer, _ Result, _ *Fault) {
 	f := p.newFlight(w, r, x)
 	if f == nil {
 		return nil, Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}
@@ -178,7 +168,7 @@ func (p *Pool) beginHTTP1(w http.ResponseWriter, r *http.Request, x *Exchange) (
 	}()
 	f.upgrade = upgradeOf(r)
 	// Nothing of a TCP session is read from its client before the 101, so it can be repeated.
-	again := repeatable(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
+	again := wire.Idempotent(r.Method) && !hasBody(r) && (f.upgrade == "" || f.upgrade == wire.UpgradeTCP) && !x.Once
 	ctx := r.Context()
 
 	for fresh := false; ; f.reset() {

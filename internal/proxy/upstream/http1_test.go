@@ -219,8 +219,8 @@ func TestDroppedResponsesLeaveNothingWithTheClient(t *testing.T) {
 			c.say("HTTP/1.1 503 Busy\r\nX-A: b\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy")
 		}
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{OnHead: func(r upstream.Result) bool { return !r.Shed }}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options {
+		return upstream.Options{OnHead: func(r upstream.Result) bool { return !r.Shed }}
 	})
 	for range 2 {
 		resp, body := in.get(t, "/")

@@ -19,7 +19,7 @@ type h2Stream struct {
 	c      *h2Conns
 	w      http.ResponseWriter
 	r      *http.Request
-	x      *Exchange
+	x      *Options
 	s      *http2.Stream
 	fields []http2.Field // of the request
 	small  []byte        // the body, if it is read before the head is sent
@@ -66,7 +66,7 @@ func (s *h2Stream) leave() {
 // begin sends a request as one stream: it makes the header list, reserves a stream, sends, and
 // waits for the answer. What is wrong with the request is found before a stream is reserved, so that
 // such a request neither waits nor takes a stream from another.
-func (c *h2Conns) begin(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
+func (c *h2Conns) begin(w http.ResponseWriter, r *http.Request, x *Options) (begun Answer, _ Result, _ *Fault) {
 	s := h2Streams.Get().(*h2Stream)
 	s.c, s.w, s.r, s.x, s.res = c, w, r, x, Result{Load: -1}
 	s.progress.begin(w, x)

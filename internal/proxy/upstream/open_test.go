@@ -111,7 +111,7 @@ func TestTheTimeUntilAnAnswerBeginsWhenTheClientHasEndedItsStream(t *testing.T) 
 					}
 					closing := time.AfterFunc(c.ended, func() { _ = send.Close() })
 					began := time.Now()
-					x := &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: cmp.Or(c.progress, time.Minute)}
+					x := &Options{Deadline: began.Add(limit), AfterBody: limit, Progress: cmp.Or(c.progress, time.Minute)}
 					if c.latest > 0 {
 						x.Latest = began.Add(c.latest)
 					}

@@ -46,7 +46,7 @@ func TestAStreamWhoseServicePausesHasTheLongerOfTheTimesForAnAnswerAndForProgres
 				r := httptest.NewRequest(http.MethodPost, "/", body)
 				r.ContentLength, r.ProtoMajor, r.ProtoMinor = -1, 2, 0
 				began := time.Now()
-				res, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: silence})
+				res, fault := p.Carry(httptest.NewRecorder(), r, &Options{Deadline: began.Add(limit), AfterBody: limit, Progress: silence})
 				_ = send.Close()
 				_ = body.Close()
 				after := time.Since(began)
@@ -80,7 +80,7 @@ func TestARequestThatIsWholeHasTheTimeForAnAnswerAlsoWhileItIsSent(t *testing.T)
 			r := httptest.NewRequest(http.MethodPost, "/", arrived{strings.NewReader(strings.Repeat("x", 8<<20))})
 			r.ContentLength, r.ProtoMajor, r.ProtoMinor = -1, 2, 0
 			began := time.Now()
-			_, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: began.Add(limit), AfterBody: limit, Progress: time.Minute})
+			_, fault := p.Carry(httptest.NewRecorder(), r, &Options{Deadline: began.Add(limit), AfterBody: limit, Progress: time.Minute})
 			if after := time.Since(began); fault == nil || !fault.Timeout() || after > limit+time.Second {
 				t.Errorf("%s: %v after %v", protocol, fault, after)
 			}
@@ -128,7 +128,7 @@ func TestTrailersThatTheServiceDoesNotAcceptAreTheClientsFault(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(strings.NewReader("body")))
 		r.ContentLength, r.ProtoMajor, r.ProtoMinor = c.length, 2, 0
 		r.Trailer = http.Header{"X-Sum": {strings.Repeat("y", 2<<10)}}
-		_, fault := p.Carry(httptest.NewRecorder(), r, &Exchange{Deadline: time.Now().Add(10 * time.Second)})
+		_, fault := p.Carry(httptest.NewRecorder(), r, &Options{Deadline: time.Now().Add(10 * time.Second)})
 		if fault == nil || !fault.Client() || !errors.Is(fault.Err, h2.ErrHeadTooLarge) {
 			t.Errorf("%s: %v", name, fault)
 		}

@@ -93,7 +93,7 @@ type carried struct {
 }
 
 // carry begins a request.
-func (p *pipes) carry(ctx context.Context, method, path string, x upstream.Exchange) <-chan carried {
+func (p *pipes) carry(ctx context.Context, method, path string, x upstream.Options) <-chan carried {
 	done := make(chan carried, 1)
 	go func() {
 		w := httptest.NewRecorder()

@@ -111,7 +111,7 @@ func (p *Pool) Address() string { return p.cfg.Address }
 func (p *Pool) OverHTTP2() bool { return p.h2 != nil }
 
 // Carry sends r to the endpoint and its answer to w. It returns when both are done.
-func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Result, *Fault) {
+func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Options) (Result, *Fault) {
 	if err := CheckRequest(r); err != nil {
 		return Result{Load: -1}, &Fault{Stage: StageClient, Address: p.cfg.Address, Err: err}
 	}
@@ -127,7 +127,7 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Exchange) (Resul
 // set to that of the request's context. For HTTP/1.1 an exchange runs on its caller's goroutine. It
 // starts one more only for a request body that is large or of unknown length, and for the second
 // direction of a tunnel. These have ended when it has.
-func (p *Pool) Begin(w http.ResponseWriter, r *http.Request, x *Exchange) (Answer, Result, *Fault) {
+func (p *Pool) Begin(w http.ResponseWriter, r *http.Request, x *Options) (Answer, Result, *Fault) {
 	if deadline, ok := r.Context().Deadline(); ok && x.Deadline.IsZero() {
 		x.Deadline = deadline
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/http2"
 )
 
-// Silent is the side that moved no byte for Exchange.Progress.
+// Silent is the side that moved no byte for Options.Progress.
 type Silent uint8
 
 // SilentNone is for an exchange that was not ended for silence. With SilentBoth each side
@@ -85,7 +85,7 @@ type progress struct {
 	stream  *http2.Stream           // HTTP/2 to the endpoint
 	endWait context.CancelCauseFunc // of the wait for a stream
 	ctx     context.Context         // of the request on stream
-	x       *Exchange               // has the deadline of the head; nil over HTTP/2 when that has arrived
+	x       *Options                // has the deadline of the head; nil over HTTP/2 when that has arrived
 	tunnel  net.Conn                // to the client
 	of      Tunnel                  // describes the tunnel
 	// stopping means that Sessions or EndTunnel ends the exchange, a tunnel by endBy.
@@ -102,7 +102,7 @@ const (
 )
 
 // begin resets the state of the previous exchange.
-func (g *progress) begin(w http.ResponseWriter, x *Exchange) {
+func (g *progress) begin(w http.ResponseWriter, x *Options) {
 	g.w, g.limit, g.x = w, x.Progress, x
 	g.head.Store(headFree)
 	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.bodyOpen, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {

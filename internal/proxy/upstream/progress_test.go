@@ -18,8 +18,8 @@ import (
 )
 
 // limited lets nothing go on without a byte for longer than this.
-func limited(limit time.Duration) func(*http.Request) upstream.Exchange {
-	return func(*http.Request) upstream.Exchange { return upstream.Exchange{Progress: limit} }
+func limited(limit time.Duration) func(*http.Request) upstream.Options {
+	return func(*http.Request) upstream.Options { return upstream.Options{Progress: limit} }
 }
 
 // short is longer than a busy machine lets anything wait that could go on.
@@ -216,8 +216,8 @@ func TestAClientThatIsLateWithItsBodyIsTheOneToBlameForTheDeadline(t *testing.T)
 	t.Parallel()
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		addr := httpEndpoint(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Exchange {
-			return upstream.Exchange{Deadline: time.Now().Add(short)}
+		in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), func(*http.Request) upstream.Options {
+			return upstream.Options{Deadline: time.Now().Add(short)}
 		})
 		conn := dial(t, in.addr, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\nhal")
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -17,7 +17,7 @@ import (
 
 // read runs a test over each protocol, in a bubble, with a service in memory. Begin gets the answer to
 // a GET, whose context a test may end.
-func read(t *testing.T, service http.HandlerFunc, test func(t *testing.T, pool *Pool, begin func(Exchange) (Answer, *program))) {
+func read(t *testing.T, service http.HandlerFunc, test func(t *testing.T, pool *Pool, begin func(Options) (Answer, *program))) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		t.Run(string(protocol), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -34,7 +34,7 @@ func read(t *testing.T, service http.HandlerFunc, test func(t *testing.T, pool *
 				if err != nil {
 					t.Fatal(err)
 				}
-				test(t, pool, func(x Exchange) (Answer, *program) {
+				test(t, pool, func(x Options) (Answer, *program) {
 					ctx, leave := context.WithCancel(t.Context())
 					w := &program{ResponseRecorder: httptest.NewRecorder(), leave: leave, cut: make(chan struct{}, 1000)}
 					answer, _, fault := pool.Begin(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), &x)
@@ -101,9 +101,9 @@ func TestAProgramReadsWhatDeliverPasses(t *testing.T) {
 				_, _ = io.WriteString(w, c.body)
 				w.Header().Set("Sum", c.trailer)
 			}
-			read(t, service, func(t *testing.T, pool *Pool, begin func(Exchange) (Answer, *program)) {
+			read(t, service, func(t *testing.T, pool *Pool, begin func(Options) (Answer, *program)) {
 				for _, size := range []int{1, 7, 1 << 20} {
-					answer, w := begin(Exchange{})
+					answer, w := begin(Options{})
 					var body strings.Builder
 					p := make([]byte, size)
 					n, err := answer.Read(nil)
@@ -147,8 +147,8 @@ func TestAnAnswerThatAProgramDoesNotReadToItsEndIsNoFailureOfTheEndpoint(t *test
 					<-r.Context().Done()
 				}
 			}
-			read(t, service, func(t *testing.T, pool *Pool, begin func(Exchange) (Answer, *program)) {
-				answer, w := begin(Exchange{})
+			read(t, service, func(t *testing.T, pool *Pool, begin func(Options) (Answer, *program)) {
+				answer, w := begin(Options{})
 				if n, err := answer.Read(make([]byte, 2)); n != 2 || err != nil {
 					t.Fatal(n, err)
 				}
@@ -177,8 +177,8 @@ func TestTheWatchKnowsWhetherItWaitsForTheProgramOrForTheEndpoint(t *testing.T) 
 		<-r.Context().Done()
 	}
 	t.Run("a program that does not read", func(t *testing.T) {
-		read(t, service, func(t *testing.T, _ *Pool, begin func(Exchange) (Answer, *program)) {
-			answer, w := begin(Exchange{Progress: limit})
+		read(t, service, func(t *testing.T, _ *Pool, begin func(Options) (Answer, *program)) {
+			answer, w := begin(Options{Progress: limit})
 			_, _ = answer.Read(nil)
 			began := time.Now()
 			select {
@@ -195,8 +195,8 @@ func TestTheWatchKnowsWhetherItWaitsForTheProgramOrForTheEndpoint(t *testing.T) 
 		})
 	})
 	t.Run("an endpoint that sends nothing more", func(t *testing.T) {
-		read(t, service, func(t *testing.T, _ *Pool, begin func(Exchange) (Answer, *program)) {
-			answer, w := begin(Exchange{Progress: limit})
+		read(t, service, func(t *testing.T, _ *Pool, begin func(Options) (Answer, *program)) {
+			answer, w := begin(Options{Progress: limit})
 			_, _ = answer.Read(nil)
 			for range 2 { // together the program takes longer than the limit
 				time.Sleep(limit - time.Second)
@@ -217,8 +217,8 @@ func TestTheWatchKnowsWhetherItWaitsForTheProgramOrForTheEndpoint(t *testing.T) 
 		})
 	})
 	t.Run("a program that leaves while it reads", func(t *testing.T) {
-		read(t, service, func(t *testing.T, _ *Pool, begin func(Exchange) (Answer, *program)) {
-			answer, w := begin(Exchange{})
+		read(t, service, func(t *testing.T, _ *Pool, begin func(Options) (Answer, *program)) {
+			answer, w := begin(Options{})
 			_, _ = answer.Read(make([]byte, 1))
 			began := time.Now()
 			time.AfterFunc(limit, w.leave)

@@ -122,13 +122,13 @@ const forwardedFor = "X-Forwarded-For"
 
 // passing decides which fields of a request are sent as they are.
 type passing struct {
-	x          *Exchange
+	x          *Options
 	connection []string            // the values of Connection, if they may name fields
 	many       map[string]struct{} // what they name, in lower case, if they are long
 	forwarded  bool                // X-Forwarded-For gets another address
 }
 
-func (x *Exchange) passes(r *http.Request) passing {
+func (x *Options) passes(r *http.Request) passing {
 	connection := r.Header["Connection"]
 	if len(connection) == 1 && (connection[0] == "keep-alive" || connection[0] == "close") {
 		connection = nil // these two name no field
@@ -209,7 +209,7 @@ type fieldSpeller interface {
 // field, as RFC 9110 §7.2 recommends. The fields of the client follow, without those of its
 // connection, and then those that this process sets. What frames the body comes from length alone
 // and never from a field of the client.
-func requestHead(buf []byte, r *http.Request, x *Exchange, upgrade string, length int64, spell fieldSpeller) ([]byte, error) {
+func requestHead(buf []byte, r *http.Request, x *Options, upgrade string, length int64, spell fieldSpeller) ([]byte, error) {
 	uri, err := target(r)
 	if err != nil {
 		return buf, err
@@ -297,7 +297,7 @@ func (b *headWriter) forwardedFor(before []string, client string) {
 }
 
 // sendsTrailer reports whether a client's trailer is sent.
-func (x *Exchange) sendsTrailer(name string) bool {
+func (x *Options) sendsTrailer(name string) bool {
 	return http1.ValidToken(name) && trailerField(name) && !x.dropped(name)
 }
 
@@ -309,7 +309,7 @@ func trailerField(name string) bool {
 }
 
 // trailerNames returns the list of the trailers that are sent, empty if there are none.
-func (x *Exchange) trailerNames(t http.Header) string {
+func (x *Options) trailerNames(t http.Header) string {
 	if len(t) == 0 {
 		return ""
 	}

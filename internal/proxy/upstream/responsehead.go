@@ -68,10 +68,10 @@ func (h *responseHead) parse(buf []byte) error {
 		name, value := line[f.Name:f.NameEnd], line[f.Value:f.ValueEnd]
 		switch len(name) {
 		case 2:
-			f.Hop = http1.EqualFold(name, "te")
+			f.HopByHop = http1.EqualFold(name, "te")
 		case 7:
 			if http1.EqualFold(name, "upgrade") {
-				f.Hop = true
+				f.HopByHop = true
 			} else if http1.EqualFold(name, "trailer") {
 				h.hasTrailer = true
 				if t := string(value); http1.HasToken(t, "Content-Length") || http1.HasToken(t, "Transfer-Encoding") || http1.HasToken(t, "Trailer") {
@@ -80,13 +80,13 @@ func (h *responseHead) parse(buf []byte) error {
 			}
 		case 10:
 			if http1.EqualFold(name, "connection") {
-				f.Hop, connection = true, true
+				f.HopByHop, connection = true, true
 				v := string(value)
 				h.close = h.close || http1.HasToken(v, "close")
 				h.upgrade = h.upgrade || http1.HasToken(v, "upgrade")
 				keepAlive = keepAlive || http1.HasToken(v, "keep-alive")
 			} else if http1.EqualFold(name, "keep-alive") {
-				f.Hop = true
+				f.HopByHop = true
 			}
 		case 11:
 			if http1.EqualFold(name, "retry-after") {
@@ -104,7 +104,7 @@ func (h *responseHead) parse(buf []byte) error {
 				h.failed = string(value)
 			} else if http1.EqualFold(name, "content-length") {
 				if h.informational() {
-					f.Hop, h.framed = true, true
+					f.HopByHop, h.framed = true, true
 					break
 				}
 				n, ok := http1.ParseLength(value)
@@ -116,23 +116,23 @@ func (h *responseHead) parse(buf []byte) error {
 					if first := h.fields[h.lengthAt]; !bytes.Equal(buf[first.Value:first.ValueEnd], value) {
 						return http1.ErrLengths
 					}
-					f.Hop = true // a repetition, not written again
+					f.HopByHop = true // a repetition, not written again
 				} else {
 					h.contentLength, h.lengthAt = n, len(h.fields)
 				}
 			}
 		case 16:
-			f.Hop = http1.EqualFold(name, "proxy-connection")
+			f.HopByHop = http1.EqualFold(name, "proxy-connection")
 		case 17:
 			if http1.EqualFold(name, "transfer-encoding") {
 				if h.informational() {
-					f.Hop, h.framed = true, true
+					f.HopByHop, h.framed = true, true
 					break
 				}
 				if h.chunked || !http1.EqualFold(value, "chunked") {
 					return http1.ErrCoding
 				}
-				f.Hop, h.chunked = true, true
+				f.HopByHop, h.chunked = true, true
 			}
 		}
 		f.Name += uint32(pos)
@@ -232,7 +232,7 @@ func (h *responseHead) markNamed(buf []byte) {
 			for j := range h.fields {
 				f := &h.fields[j]
 				if int(f.NameEnd-f.Name) == len(item) && strings.EqualFold(string(buf[f.Name:f.NameEnd]), item) {
-					f.Hop = true
+					f.HopByHop = true
 				}
 			}
 		}
@@ -244,7 +244,7 @@ func (h *responseHead) connection(buf []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for i := range h.fields {
 			c := &h.fields[i]
-			if c.Hop && http1.EqualFold(buf[c.Name:c.NameEnd], "connection") && !yield(buf[c.Value:c.ValueEnd]) {
+			if c.HopByHop && http1.EqualFold(buf[c.Name:c.NameEnd], "connection") && !yield(buf[c.Value:c.ValueEnd]) {
 				return
 			}
 		}
@@ -263,7 +263,7 @@ func (h *responseHead) markMany(buf []byte) {
 	for i := range h.fields {
 		f := &h.fields[i]
 		if _, named := names[strings.ToLower(string(buf[f.Name:f.NameEnd]))]; named {
-			f.Hop = true
+			f.HopByHop = true
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (h *responseHead) caching(buf []byte) http.Header {
 	kept := http.Header{}
 	for i := range h.fields {
 		f := &h.fields[i]
-		if name := buf[f.Name:f.NameEnd]; !f.Hop && (http1.EqualFold(name, "cache-control") || http1.EqualFold(name, "expires")) {
+		if name := buf[f.Name:f.NameEnd]; !f.HopByHop && (http1.EqualFold(name, "cache-control") || http1.EqualFold(name, "expires")) {
 			kept.Add(string(name), string(buf[f.Value:f.ValueEnd]))
 		}
 	}
@@ -291,7 +291,7 @@ func (h *responseHead) caching(buf []byte) http.Header {
 
 // pass gives the end-to-end fields to w. buf is the input of parse, and its names become
 // canonical. No string is made of what w copies. It reports whether w copies fields.
-func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) bool {
+func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Options) bool {
 	c, copies := w.(fieldCopier)
 	// A Trailer and the Upgrade of a 426 are rewritten.
 	if copies && !h.hasTrailer && h.status != http.StatusUpgradeRequired {
@@ -300,7 +300,7 @@ func (h *responseHead) pass(w http.ResponseWriter, buf []byte, x *Exchange) bool
 			name := buf[f.Name:f.NameEnd]
 			h.spelled = append(h.spelled[:0], name...)
 			canonicalize(name)
-			if !f.Hop && keepsResponse(x, name) && !c.CopyField(name, h.spelled, buf[f.Value:f.ValueEnd]) {
+			if !f.HopByHop && keepsResponse(x, name) && !c.CopyField(name, h.spelled, buf[f.Value:f.ValueEnd]) {
 				left = append(left, f)
 			}
 		}
@@ -325,12 +325,12 @@ func canonicalize(name []byte) {
 
 // fill adds the end-to-end fields to dst. buf is the input of parse. One string holds all
 // names and values, one slice all value lists.
-func (h *responseHead) fill(dst http.Header, buf []byte, x *Exchange) {
+func (h *responseHead) fill(dst http.Header, buf []byte, x *Options) {
 	text := string(buf)
 	values := make([]string, len(h.fields))
 	for i := range h.fields {
 		f := &h.fields[i]
-		if f.Hop && !h.requires(text[f.Name:f.NameEnd]) {
+		if f.HopByHop && !h.requires(text[f.Name:f.NameEnd]) {
 			continue
 		}
 		name := http.CanonicalHeaderKey(text[f.Name:f.NameEnd])

@@ -76,7 +76,7 @@ type sender struct {
 	body    *clientBody
 	c       *conn
 	r       *http.Request // has the trailers after the end of the body, also those that were not announced
-	x       *Exchange     // decides which trailers are dropped
+	x       *Options      // decides which trailers are dropped
 	chunked bool
 	done    chan struct{}
 	sent    bool // the whole body was sent; valid after done

@@ -22,10 +22,6 @@ func sharable(h http.Header) bool {
 				if coversCookies(value) {
 					return false // whatever else there is
 				}
-			case "no-cache": // alone it only has a cache ask first
-				if value != "" && coversCookies(value) {
-					return false
-				}
 			case "no-store":
 				noStore = true
 			case "must-understand": // a cache that knows it ignores no-store

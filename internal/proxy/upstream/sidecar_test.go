@@ -21,8 +21,8 @@ func TestWhatASidecarReportsIsTheExchangesOwnFailure(t *testing.T) {
 	})
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		pool := newPool(t, upstream.Config{Address: endpoint, Protocol: protocol})
-		in := startIngress(t, pool, func(r *http.Request) upstream.Exchange {
-			return upstream.Exchange{Sidecar: r.Header.Get("X-Direct") == "", OnHead: func(upstream.Result) bool {
+		in := startIngress(t, pool, func(r *http.Request) upstream.Options {
+			return upstream.Options{Sidecar: r.Header.Get("X-Direct") == "", OnHead: func(upstream.Result) bool {
 				if r.Header.Get("X-Direct") == "" {
 					t.Error("the head of a failure was shown")
 				}

@@ -109,7 +109,7 @@ func storm(t *testing.T, seed uint64) {
 				defer stop.Stop()
 			}
 			began := time.Now()
-			x := upstream.Exchange{Deadline: began.Add(time.Second)}
+			x := upstream.Options{Deadline: began.Add(time.Second)}
 			w, path := httptest.NewRecorder(), fmt.Sprintf("/%d", i)
 			method := []string{"GET", "POST", "HEAD"}[upTo(3)]
 			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, method, path, nil), &x)
@@ -240,7 +240,7 @@ func stormOverHTTP2(t *testing.T, seed uint64) {
 			}
 			began := time.Now()
 			w, path := httptest.NewRecorder(), fmt.Sprintf("/%d", i)
-			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, "GET", path, nil), &upstream.Exchange{Deadline: began.Add(time.Second)})
+			_, err := pool.Carry(w, httptest.NewRequestWithContext(ctx, "GET", path, nil), &upstream.Options{Deadline: began.Add(time.Second)})
 			if took := time.Since(began); took > 1100*time.Millisecond || err == nil && w.Body.String() != path {
 				t.Errorf("%s: %q, %v after %v", path, w.Body, err, took)
 			}

@@ -70,7 +70,7 @@ func (t *tunnel) broke(e *tunnelEnd) Broke {
 
 // beginTCP opens a connection to the endpoint, which Deliver makes the other end of the client's.
 // Before that nothing of the client is read.
-func (p *Pool) beginTCP(w http.ResponseWriter, r *http.Request, x *Exchange) (begun Answer, _ Result, _ *Fault) {
+func (p *Pool) beginTCP(w http.ResponseWriter, r *http.Request, x *Options) (begun Answer, _ Result, _ *Fault) {
 	f := p.newFlight(w, r, x)
 	if f == nil {
 		return nil, Result{Load: -1}, &Fault{Stage: StageDial, Address: p.cfg.Address, Err: ErrClosed}

@@ -41,8 +41,8 @@ func TestATCPSessionCarriesTheBytesAndCountsThem(t *testing.T) {
 	})
 	var moved upstream.Moved
 	heads := make(chan upstream.Result, 1)
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{Moved: &moved, Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool { heads <- r; return true }}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP}), func(*http.Request) upstream.Options {
+		return upstream.Options{Moved: &moved, Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool { heads <- r; return true }}
 	})
 	nc, br := session(t, in, "early ")
 	if r := within(t, heads, "head"); r.Status != 101 || r.Load != -1 {
@@ -132,8 +132,8 @@ func TestSessionsThatAreIdleOrStoppedEndWithAReset(t *testing.T) {
 				ended <- err
 			})
 			var sessions upstream.Sessions
-			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP, Sessions: &sessions}), func(*http.Request) upstream.Exchange {
-				return upstream.Exchange{Progress: c.progress}
+			in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: advertise.TCP, Sessions: &sessions}), func(*http.Request) upstream.Options {
+				return upstream.Options{Progress: c.progress}
 			})
 			_, br := session(t, in, "")
 			c.end(&sessions)

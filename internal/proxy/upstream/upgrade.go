@@ -121,7 +121,7 @@ func (p *Pool) engageStream(s *h2Stream, stream net.Conn) *conn {
 type tunnel struct {
 	p         *Pool
 	w         http.ResponseWriter
-	x         *Exchange
+	x         *Options
 	c         *conn
 	g         *progress
 	res       *Result

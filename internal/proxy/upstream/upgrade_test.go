@@ -34,9 +34,9 @@ func TestWebSocketsPass(t *testing.T) {
 		}
 	})
 	heads := make(chan int, 1)
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options {
 		// Long over when the last message comes: a tunnel has no deadline.
-		return upstream.Exchange{Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool {
+		return upstream.Options{Deadline: time.Now().Add(time.Second), OnHead: func(r upstream.Result) bool {
 			heads <- r.Status
 			return true
 		}}
@@ -82,8 +82,8 @@ func TestAnUpgradeThatTheHandlerTurnsAwayReachesNoClient(t *testing.T) {
 			c.say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n")
 		}
 	})
-	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Exchange {
-		return upstream.Exchange{OnHead: func(upstream.Result) bool { return false }}
+	in := startIngress(t, newPool(t, upstream.Config{Address: addr}), func(*http.Request) upstream.Options {
+		return upstream.Options{OnHead: func(upstream.Result) bool { return false }}
 	})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, in.url, nil)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestOnlyAFewConnectionsToAnEndpointAreOpenedAtATime(t *testing.T) {
 		p := newPipes(t, upstream.Config{})
 		var ended []<-chan carried
 		for i := range burst {
-			ended = append(ended, p.carry(t.Context(), "GET", fmt.Sprintf("/%d", i), upstream.Exchange{}))
+			ended = append(ended, p.carry(t.Context(), "GET", fmt.Sprintf("/%d", i), upstream.Options{}))
 		}
 		synctest.Wait()
 		if s := p.pool.Stats(); s.Dialling != maxDials || s.Waiting != burst || len(p.dials) != maxDials {
@@ -67,9 +67,9 @@ func TestWaitsAndDialsAreCounted(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
-			p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			p.carry(t.Context(), "GET", "/", upstream.Options{})
 		}
-		p.carry(ctx, "GET", "/", upstream.Exchange{})
+		p.carry(ctx, "GET", "/", upstream.Options{})
 		expect("all wait", 3, 3, 0, 0, 0, 0, 0, 0, 0)
 		cancel()
 		time.Sleep(20 * time.Millisecond) // the period of the watch
@@ -83,11 +83,11 @@ func TestWaitsAndDialsAreCounted(t *testing.T) {
 		p.end(t)
 
 		p = newPipes(t, upstream.Config{Activity: &a})
-		p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		p.carry(t.Context(), "GET", "/", upstream.Options{})
 		synctest.Wait()
 		(<-p.dials).fail(syscall.ECONNREFUSED)
 		expect("a dial fails", 0, 0, 1, 3, 1, 1, 1, 1, 0)
-		p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		p.carry(t.Context(), "GET", "/", upstream.Options{})
 		synctest.Wait()
 		p.pool.Abandon()
 		p.pool.Close()
@@ -104,7 +104,7 @@ func TestRequestsThatWaitAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 		for i := range 50 {
 			path := fmt.Sprintf("/%d", i)
 			want = append(want, path)
-			ended = append(ended, p.carry(t.Context(), "POST", path, upstream.Exchange{}))
+			ended = append(ended, p.carry(t.Context(), "POST", path, upstream.Options{}))
 			synctest.Wait()
 		}
 		(<-p.dials).succeed()
@@ -124,7 +124,7 @@ func TestTheWaitForAConnectionIsReportedAndAWarmOneHasNone(t *testing.T) {
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPipes(t, upstream.Config{Protocol: protocol})
-			failing := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			failing := p.carry(t.Context(), "GET", "/", upstream.Options{})
 			dial := <-p.dials
 			time.Sleep(300 * time.Millisecond) // of the bubble: how long the dial takes
 			dial.fail(syscall.ECONNREFUSED)
@@ -134,14 +134,14 @@ func TestTheWaitForAConnectionIsReportedAndAWarmOneHasNone(t *testing.T) {
 			if protocol == advertise.H2C { // the endpoint of this test speaks HTTP/1.1
 				return
 			}
-			cold := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			cold := p.carry(t.Context(), "GET", "/", upstream.Options{})
 			dial = <-p.dials
 			time.Sleep(200 * time.Millisecond)
 			dial.succeed()
 			if c := <-cold; c.err != nil || c.res.Waited != 200*time.Millisecond {
 				t.Errorf("a new connection: %v, %v", c.res.Waited, c.err)
 			}
-			if c := <-p.carry(t.Context(), "GET", "/", upstream.Exchange{}); c.err != nil || c.res.Waited != 0 || !c.res.Reused {
+			if c := <-p.carry(t.Context(), "GET", "/", upstream.Options{}); c.err != nil || c.res.Waited != 0 || !c.res.Reused {
 				t.Errorf("a warm connection: %v, %v", c.res.Waited, c.err)
 			}
 			p.end(t)
@@ -153,10 +153,10 @@ func TestACancelledRequestLeavesTheQueueAndItsDialServesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes(t, upstream.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
-		first := p.carry(ctx, "GET", "/first", upstream.Exchange{})
+		first := p.carry(ctx, "GET", "/first", upstream.Options{})
 		synctest.Wait()
 		began := time.Now()
-		late := p.carry(t.Context(), "GET", "/late", upstream.Exchange{Deadline: began.Add(300 * time.Millisecond)})
+		late := p.carry(t.Context(), "GET", "/late", upstream.Options{Deadline: began.Add(300 * time.Millisecond)})
 		synctest.Wait()
 		cancel()
 		if c := <-first; c.err == nil || !c.err.Client() || c.err.Sent() {
@@ -172,7 +172,7 @@ func TestACancelledRequestLeavesTheQueueAndItsDialServesAnother(t *testing.T) {
 			(<-p.dials).succeed()
 		}
 		synctest.Wait()
-		if c := <-p.carry(t.Context(), "GET", "/next", upstream.Exchange{}); c.err != nil || !c.res.Reused {
+		if c := <-p.carry(t.Context(), "GET", "/next", upstream.Options{}); c.err != nil || !c.res.Reused {
 			t.Errorf("%+v, %v, want one of the connections that were being opened", c.res, c.err)
 		}
 		p.end(t)
@@ -207,13 +207,13 @@ func TestAFailedDialEndsTheWaitOfAllWhereNoneCouldBeServed(t *testing.T) {
 				}
 				var open <-chan carried
 				if test.open {
-					open = p.carry(t.Context(), "GET", "/open", upstream.Exchange{})
+					open = p.carry(t.Context(), "GET", "/open", upstream.Options{})
 					(<-p.dials).succeed()
 					synctest.Wait()
 				}
 				var failed, done atomic.Int32
 				for range 10 {
-					ended := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+					ended := p.carry(t.Context(), "GET", "/", upstream.Options{})
 					go func() {
 						if c := <-ended; c.err != nil {
 							failed.Add(1)
@@ -258,7 +258,7 @@ func TestDialsThatRunOutOfTimeTogetherBlameTheEndpointOnce(t *testing.T) {
 				blames := func(end func()) (n int) {
 					var all []<-chan carried
 					for range 10 {
-						all = append(all, p.carry(t.Context(), "GET", "/", upstream.Exchange{}))
+						all = append(all, p.carry(t.Context(), "GET", "/", upstream.Options{}))
 					}
 					end()
 					for _, done := range all {
@@ -305,12 +305,12 @@ func TestAWaitMayOutlastTheLimitOfADial(t *testing.T) {
 			}
 			return "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 		}
-		slow := p.carry(t.Context(), "GET", "/slow", upstream.Exchange{})
+		slow := p.carry(t.Context(), "GET", "/slow", upstream.Options{})
 		(<-p.dials).succeed()
 		synctest.Wait()
 		var waiting []<-chan carried
 		for range 20 {
-			waiting = append(waiting, p.carry(t.Context(), "GET", "/", upstream.Exchange{Deadline: time.Now().Add(10 * time.Second)}))
+			waiting = append(waiting, p.carry(t.Context(), "GET", "/", upstream.Options{Deadline: time.Now().Add(10 * time.Second)}))
 			synctest.Wait()
 		}
 		time.Sleep(2500 * time.Millisecond) // all dials have ended twice
@@ -346,7 +346,7 @@ func TestARequestWhoseReusedConnectionIsOverGetsANewOneAndNotAnotherIdleOne(t *t
 				return "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 			}
 		}
-		first, second := p.carry(t.Context(), "GET", "/", upstream.Exchange{}), p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		first, second := p.carry(t.Context(), "GET", "/", upstream.Options{}), p.carry(t.Context(), "GET", "/", upstream.Options{})
 		synctest.Wait() // both wait, so that neither takes the other's connection
 		for range 2 {
 			(<-p.dials).succeed()
@@ -355,7 +355,7 @@ func TestARequestWhoseReusedConnectionIsOverGetsANewOneAndNotAnotherIdleOne(t *t
 		<-second
 		synctest.Wait()
 		close(over)
-		again := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		again := p.carry(t.Context(), "GET", "/", upstream.Options{})
 		synctest.Wait()
 		if s := p.pool.Stats(); s.Waiting != 1 || s.Dialling != 1 || s.Idle != 1 {
 			t.Errorf("%+v, want it to wait for a new connection next to an idle one", s)
@@ -367,7 +367,7 @@ func TestARequestWhoseReusedConnectionIsOverGetsANewOneAndNotAnotherIdleOne(t *t
 		if c := <-again; c.err != nil || c.res.Reused {
 			t.Errorf("%+v, %v", c.res, c.err)
 		}
-		if c := <-p.carry(t.Context(), "POST", "/", upstream.Exchange{}); c.err != nil { // over the new one, used last
+		if c := <-p.carry(t.Context(), "POST", "/", upstream.Options{}); c.err != nil { // over the new one, used last
 			t.Error(c.err)
 		}
 		p.end(t)
@@ -378,14 +378,14 @@ func TestWhoWaitsTakesAConnectionWhenItHasRested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes(t, upstream.Config{})
 		p.answer = func(string) string { return "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n" }
-		head := p.carry(t.Context(), "HEAD", "/", upstream.Exchange{})
+		head := p.carry(t.Context(), "HEAD", "/", upstream.Options{})
 		(<-p.dials).succeed()
 		<-head
 		p.mu.Lock()
 		p.answer = nil
 		p.mu.Unlock()
 		began := time.Now()
-		c := <-p.carry(t.Context(), "GET", "/", upstream.Exchange{}) // its dial hangs
+		c := <-p.carry(t.Context(), "GET", "/", upstream.Options{}) // its dial hangs
 		if took := time.Since(began); c.err != nil || !c.res.Reused || took < 20*time.Millisecond || took > 100*time.Millisecond {
 			t.Errorf("%+v, %v after %v", c.res, c.err, took)
 		}
@@ -397,7 +397,7 @@ func TestWhoWaitsTakesAConnectionWhenItHasRested(t *testing.T) {
 func TestTheEndOfAPool(t *testing.T) {
 	begin := func(t *testing.T) (*pipes, <-chan carried) {
 		p := newPipes(t, upstream.Config{})
-		waits := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+		waits := p.carry(t.Context(), "GET", "/", upstream.Options{})
 		synctest.Wait()
 		return p, waits
 	}
@@ -415,7 +415,7 @@ func TestTheEndOfAPool(t *testing.T) {
 		"a dial that no request waits for is stopped": func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			p := newPipes(t, upstream.Config{})
-			waits := p.carry(ctx, "GET", "/", upstream.Exchange{})
+			waits := p.carry(ctx, "GET", "/", upstream.Options{})
 			synctest.Wait()
 			cancel()
 			<-waits
@@ -443,7 +443,7 @@ func TestTheEndOfAPool(t *testing.T) {
 			if c := <-waits; c.err == nil || !errors.Is(c.err, upstream.ErrAbandoned) || c.err.Client() || c.err.Sent() {
 				t.Error(c.err)
 			}
-			later := p.carry(t.Context(), "GET", "/", upstream.Exchange{})
+			later := p.carry(t.Context(), "GET", "/", upstream.Options{})
 			synctest.Wait()
 			(<-p.dials).succeed()
 			if c := <-later; c.err != nil {
@@ -461,12 +461,12 @@ func TestRequestsOverHTTP2ShareADialAndItsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes(t, upstream.Config{Protocol: advertise.H2C})
 		ctx, cancel := context.WithCancel(t.Context())
-		given := p.carry(ctx, "GET", "/", upstream.Exchange{})
+		given := p.carry(ctx, "GET", "/", upstream.Options{})
 		synctest.Wait()
-		late := p.carry(t.Context(), "GET", "/", upstream.Exchange{Deadline: time.Now().Add(300 * time.Millisecond)})
+		late := p.carry(t.Context(), "GET", "/", upstream.Options{Deadline: time.Now().Add(300 * time.Millisecond)})
 		var all []<-chan carried
 		for range 10 {
-			all = append(all, p.carry(t.Context(), "GET", "/", upstream.Exchange{}))
+			all = append(all, p.carry(t.Context(), "GET", "/", upstream.Options{}))
 		}
 		synctest.Wait()
 		if n := p.pool.Stats().Dialling; n != 1 || len(p.dials) != 1 {
@@ -492,7 +492,7 @@ func TestRequestsOverHTTP2ShareADialAndItsFailure(t *testing.T) {
 		}
 		// A dial that no request waits for any more is stopped.
 		ctx, cancel = context.WithCancel(t.Context())
-		given = p.carry(ctx, "GET", "/", upstream.Exchange{})
+		given = p.carry(ctx, "GET", "/", upstream.Options{})
 		synctest.Wait()
 		cancel()
 		<-given

@@ -65,7 +65,7 @@ func (t requests) Begin(r *http.Request, of ingress.TracedRequest) ingress.Trace
 	s.ctx, s.request = t.tracer.Start(ctx, "relay "+of.Service, trace.WithSpanKind(trace.SpanKindServer))
 	if s.request.IsRecording() {
 		s.request.SetAttributes(attribute.String(attrRelay, of.Relay), attribute.String(attrService, of.Service),
-			attribute.String(attrMethod, r.Method), attribute.Bool(attrHop, of.Hop))
+			attribute.String(attrMethod, r.Method), attribute.Bool(attrHop, of.FromRelay))
 		if of.Caller != "" {
 			s.request.SetAttributes(attribute.String(attrCaller, of.Caller))
 		}

@@ -53,7 +53,7 @@ func get() *http.Request {
 }
 
 // carry is what a relay does with a request, without its own ingress.
-func carry(b *testing.B, pool *upstream.Pool, x upstream.Exchange) {
+func carry(b *testing.B, pool *upstream.Pool, x upstream.Options) {
 	b.Helper()
 	r, w := get(), discard{http.Header{}}
 	b.ReportAllocs()
@@ -75,7 +75,7 @@ func BenchmarkDirect(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	carry(b, pool, upstream.Exchange{})
+	carry(b, pool, upstream.Options{})
 }
 
 // BenchmarkSidecar is the same through a sidecar: what it has more is the price,
@@ -92,7 +92,7 @@ func BenchmarkSidecar(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			carry(b, pool, upstream.Exchange{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: "echo"}}})
+			carry(b, pool, upstream.Options{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: "echo"}}})
 		})
 	}
 }

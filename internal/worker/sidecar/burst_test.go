@@ -64,7 +64,7 @@ func TestABurstOfRequestsOverMutualTLSFailsNoneAndMakesFewHandshakes(t *testing.
 	}
 	carry := func(i int, method string) (upstream.Result, *upstream.Fault) {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, "/", nil)
-		return pools[i].Carry(w, r, &upstream.Exchange{
+		return pools[i].Carry(w, r, &upstream.Options{
 			Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: "echo"}}, Deadline: time.Now().Add(10 * patience),
 		})
 	}

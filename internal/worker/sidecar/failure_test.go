@@ -48,7 +48,7 @@ func TestARelayLearnsWhetherTheServiceWasSentAnything(t *testing.T) {
 		}
 		var failure *upstream.Fault
 		front := serve(t, "front", "", func(w http.ResponseWriter, r *http.Request) {
-			_, failure = pool.Carry(w, r, &upstream.Exchange{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: r.Header.Get("X-Service")}}})
+			_, failure = pool.Carry(w, r, &upstream.Options{Sidecar: true, Header: []wire.Field{{Name: wire.ServiceHeader, Value: r.Header.Get("X-Service")}}})
 			w.WriteHeader(http.StatusTeapot)
 		})
 		for _, c := range []struct {

@@ -17,7 +17,7 @@ import (
 // exchange is one request in flight. Exchanges are pooled, so that a successful request
 // needs no further allocation here.
 type exchange struct {
-	changes upstream.Exchange
+	changes upstream.Options
 	service *service
 	load    [1]wire.Field
 	left    [2]wire.Field              // of the client's time
@@ -59,7 +59,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	x := exchanges.Get().(*exchange)
 	x.service = service
-	x.changes = upstream.Exchange{
+	x.changes = upstream.Options{
 		Drop: drops, ResponseHeader: x.load[:], OnHead: x.onHead, ProxyProtocol: service.proxyProtocol,
 		Progress: time.Duration(service.progress.Load()), Once: service.once.Load(),
 	}

@@ -46,7 +46,7 @@ type Config struct {
 	// HandshakeTimeout is how long a client may take for the handshake. Default 3 s.
 	HandshakeTimeout time.Duration
 	// ProgressTimeout is how long a request or a tunnel may go on without a byte; see
-	// upstream.Exchange. The effective limit is a quarter longer, so that the relay ends
+	// upstream.Options. The effective limit is a quarter longer, so that the relay ends
 	// the request, because only the relay can answer the client. Default 0: no limit.
 	ProgressTimeout time.Duration
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
@@ -98,10 +99,7 @@ func (g *Guard) checkDoubt(kind byte, d *gossip.Doubt, by announcer) (as byte, r
 // often after each answer. A doubt that others may have accepted must be answered, whatever its
 // author has sent before.
 func (g *Guard) answerDoubt() {
-	select {
-	case g.doubted <- struct{}{}:
-	default: // the answer that is due is also one to this doubt
-	}
+	publish.Notify(g.doubted) // one answer is for all doubts
 }
 
 // begin reports whether a doubt may count: it is not the first one about this incarnation, or its

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/membership/internal/gossip"
 )
@@ -390,8 +391,5 @@ func (g *Guard) Certified(chain [][]byte, epoch, tick uint64) error {
 
 // askSoon makes Run look for requests that are due.
 func (g *Guard) askSoon() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
+	publish.Notify(g.wake)
 }

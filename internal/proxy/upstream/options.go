@@ -8,10 +8,10 @@ import (
 	"github.com/ringway/ringway/internal/wire"
 )
 
-// Exchange holds the changes to the request and the response, so that the handler need not
+// Options are how to carry one request: the changes to it and to the response, so that the handler need not
 // change the request's header map. Begin only reads it, and nothing of it is kept behind the end, so
 // its slices may be reused for the next request.
-type Exchange struct {
+type Options struct {
 	// Header is set on the upstream request and replaces the client's fields of the same
 	// name. A name or value that is not allowed in a header makes Begin fail before anything
 	// is sent.
@@ -31,10 +31,10 @@ type Exchange struct {
 	// may keep for other clients gets none. OnCookie is called with whether this was so.
 	SetCookie string
 	OnCookie  func(withheld bool)
-	// Peer means that the endpoint is another relay: its Ringway-* response fields are
+	// ToRelay means that the endpoint is another relay: its Ringway-* response fields are
 	// passed on, except Ringway-Load and Ringway-Failed. Those of other endpoints are
 	// dropped.
-	Peer bool
+	ToRelay bool
 	// Verbatim means that the endpoint passes the request on: its target is sent as it came, also
 	// over HTTP/2. Other endpoints get no byte in it that HTTP/2 does not allow.
 	Verbatim bool
@@ -135,7 +135,7 @@ type Result struct {
 // afterBody returns the deadline for the head of an answer to a request whose body last
 // moved at that time. It is never before Deadline, so a body that ends early takes no time from the
 // endpoint.
-func (x *Exchange) afterBody(moved time.Time) time.Time {
+func (x *Options) afterBody(moved time.Time) time.Time {
 	if x.AfterBody <= 0 || x.Deadline.IsZero() || moved.IsZero() {
 		return x.Deadline
 	}
@@ -150,7 +150,7 @@ func (x *Exchange) afterBody(moved time.Time) time.Time {
 }
 
 // dropped reports whether a client's field is removed or replaced.
-func (x *Exchange) dropped(name string) bool {
+func (x *Options) dropped(name string) bool {
 	if x.Drop != nil && x.Drop(name) {
 		return true
 	}
@@ -167,9 +167,9 @@ var againFields = []string{"Retry-After", "Ratelimit", "Ratelimit-Policy"}
 
 // keepsResponse reports whether the endpoint's response field may reach the client. The
 // caller has removed hop-by-hop fields.
-func keepsResponse[T string | []byte](x *Exchange, name T) bool {
+func keepsResponse[T string | []byte](x *Options, name T) bool {
 	if len(name) >= len(wire.ReservedPrefix) && string(name[:len(wire.ReservedPrefix)]) == wire.ReservedPrefix {
-		if !x.Peer || string(name) == wire.LoadHeader || string(name) == wire.FailedHeader {
+		if !x.ToRelay || string(name) == wire.LoadHeader || string(name) == wire.FailedHeader {
 			return false
 		}
 	}
@@ -182,7 +182,7 @@ func keepsResponse[T string | []byte](x *Exchange, name T) bool {
 }
 
 // keptNames returns the names of a Trailer field that may reach the client.
-func (x *Exchange) keptNames(list string) string {
+func (x *Options) keptNames(list string) string {
 	var kept []string
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.Trim(name, " \t")
@@ -195,7 +195,7 @@ func (x *Exchange) keptNames(list string) string {
 
 // addResponse adds the exchange's own fields to the head h of a response. Withheld means that it
 // gets no cookie.
-func (x *Exchange) addResponse(h http.Header, withheld bool) {
+func (x *Options) addResponse(h http.Header, withheld bool) {
 	for _, f := range x.ResponseHeader {
 		h[f.Name] = []string{f.Value}
 	}
