@@ -427,9 +427,9 @@ const (
 
 // tries is the share of good ones among the last tries of endpoints that report no load, float32 bits.
 // Only the first try after a good estimate counts, so that endpoints that stay slow do not decide for the
-// others. The share shows what made these endpoints slow: after single slow answers of idle ones, as on a machine that
-// does something else for a moment, four of five tries are good; after the queues of busy ones, half of
-// them or fewer.
+// others. The share shows what made these endpoints slow: after single slow answers of idle ones, as on
+// a machine that does something else for a moment, four of five tries are good; after the queues of busy
+// ones, half of them or fewer.
 type tries struct{ bits atomic.Uint32 }
 
 const (

@@ -149,6 +149,7 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 	for range 4 { // losing a sample to contention is harmless
 		known := s.evidence()
 		samples, vain := known.samples(), known.vain()
+		tried = noTry
 		word := s.latency.Load()
 		next, weight := x, float32(0)
 		if word != 0 {
@@ -159,13 +160,14 @@ func (s *state) succeeded(latency time.Duration, now tick, alpha, median float32
 			}
 			weight = known.weight() * decay(float32(age)*perLatencyTau)
 			a := min(alpha, 1/(weight+1))
+			good := median * goodEnough
+			vain = vain && old > good
 			if age > staleAge {
 				a = alpha
 				weight = min(weight, 1/alpha-1)
 				first := !vain
-				switch good := median * goodEnough; {
+				switch {
 				case old <= good:
-					vain, first = false, false
 				case x < good:
 					vain, tried = false, goodTry
 					a, weight, old = 0.5, 1, relaxed(old, median, age)

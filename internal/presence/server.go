@@ -175,6 +175,8 @@ func (s *Server) Divert(conn *tls.Conn) bool {
 
 // Handler takes the sessions of attached workers in clear text out of the requests of the peer
 // listener. With certificates a session begins in the handshake, and a worker sends no request here.
+// With a gossip key and no certificate only holders of the key may offer services. A session in clear
+// text shows no key, so then only this host may begin one.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	if s.fleet.cfg.Identity != nil {
 		return next
@@ -182,6 +184,11 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != session.Path || req.Header.Get(wire.HopHeader) != "" {
 			next.ServeHTTP(w, req)
+			return
+		}
+		from, err := netip.ParseAddrPort(req.RemoteAddr)
+		if s.fleet.cfg.Keyring != nil && (err != nil || !from.Addr().IsLoopback()) {
+			http.Error(w, "this cluster has a gossip key, and a session in clear text shows none: give relays and workers certificates", http.StatusForbidden)
 			return
 		}
 		if req.Header.Get("Upgrade") != session.Protocol {

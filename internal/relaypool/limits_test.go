@@ -244,3 +244,35 @@ func TestARequestOverTheOnlyConnectionOfAPeerAsksForNoStep(t *testing.T) {
 	r.Release(tk, r.now)
 	want(t, "a step is due", r.pending(), false)
 }
+
+func TestWhatAFullConnectionCarriesIsKnownUntilThePeerAllowsAnotherNumber(t *testing.T) {
+	for _, c := range []struct{ full, allows, next int }{{10, 0, 10}, {0, 0, 30}, {10, 20, 20}} {
+		r := newRig(t, config()).update(relays(1))
+		before, err := r.take(11)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Full(before[10], c.full, r.now)
+		r.Room(before[0].Link)
+		r.Report(before[0], selection.Success, time.Millisecond, r.now)
+		over := r.request(Request{}) // its caller still reads answers that have ended
+		r.Report(over, selection.Success, time.Millisecond, r.now)
+		if c.allows > 0 {
+			r.Allows(over, c.allows)
+		}
+		r.Full(over, 0, r.now)
+		tickets, err := r.take(30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, one := range tickets {
+			if one.Link == tickets[0].Link {
+				n++
+			}
+		}
+		if n != c.next {
+			t.Errorf("%+v: a new connection gets %d requests", c, n)
+		}
+	}
+}

@@ -139,9 +139,6 @@ func (t *table) Report(tk ticket, o selection.Outcome, latency time.Duration, no
 			t.evictIfBad(m, verdict)
 		}
 	}
-	if o == selection.Success && l.inFlight > l.peer.carries {
-		l.peer.carries = 0 // the peer allows more now
-	}
 	switch o {
 	case selection.Success:
 		l.answered = true
@@ -190,6 +187,13 @@ func (t *table) Full(tk ticket, carries int, now time.Time) {
 		l.peer.requests--
 	}
 	t.Release(tk, now)
+}
+
+// Allows corrects what is known of the peer since a connection was full.
+func (t *table) Allows(tk ticket, n int) {
+	if l := t.links[tk.Link]; l != nil && l.peer.carries > 0 {
+		l.peer.carries = n
+	}
 }
 
 // Room reports that the peer takes requests on a connection again.
@@ -244,6 +248,11 @@ func (l *Lease[C]) Full(carries int) (room func()) {
 	l.released = true
 	l.pool.finish(func(now time.Time) { l.pool.table.Full(l.ticket, carries, now) })
 	return func() { l.pool.finish(func(time.Time) { l.pool.table.Room(l.ticket.Link) }) }
+}
+
+// Allows states how many requests the peer allows on a connection now.
+func (l *Lease[C]) Allows(n int) {
+	l.pool.finish(func(time.Time) { l.pool.table.Allows(l.ticket, n) })
 }
 
 // finish is change for the path of a request: it steps the table only if that is needed.

@@ -38,7 +38,7 @@ type peer struct {
 	member *member // its place in the pool, or the place that it is being connected for
 	links  int     // its connections, including opening and draining ones
 
-	carries int // how many requests a connection carried when it was full last, 0 for never
+	carries int // how many requests a connection carried when it was full last, 0 if that is not known
 
 	requests, failures uint64 // since the peer was added
 

@@ -12,7 +12,7 @@
 //	                                    └─► relays ─► sticky pool  (forwarding)
 //	                                           └─ a RelayHold for each relay chosen
 //
-//	links and Hops hold the pools of connections, one for each address and identity,
+//	links and RelayHolds hold the pools of connections, one for each address and identity,
 //	which the last release closes.
 //
 // The Choice of a service picks its endpoints: the balancer itself, or a strategy of

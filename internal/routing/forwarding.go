@@ -35,7 +35,7 @@ type forwarding struct {
 	lines   *loglimit.Limiter
 	pools   *pools
 
-	mu    sync.Mutex                          // guards hops; never held during calls of others
+	mu    sync.Mutex                          // guards holds; never held during calls of others
 	holds map[poolKey]map[*RelayHold]struct{} // connected ones
 
 	// Used only by Run.
@@ -54,7 +54,7 @@ func newForwarding(cfg Config, lines *loglimit.Limiter, owner *pools) (*forwardi
 		f.cfg.Primaries = least.Primaries
 	}
 	f.cfg.Selector, f.cfg.Datacenter, f.cfg.Region = cfg.Self, cfg.Datacenter, cfg.Region
-	// All links to a relay share the connections of its hop, of which upstream opens as many as the
+	// All links to a relay share the connections of its pool, of which upstream opens as many as the
 	// streams need: a limit on links would keep a relay away whose sessions hold old ones.
 	f.cfg.Streams, f.cfg.MaxPerPeer, f.cfg.MaxTotal = math.MaxInt32, math.MaxInt32, math.MaxInt32
 	if err := f.cfg.Validate(); err != nil {
@@ -282,7 +282,7 @@ func (f *forwarding) connect(ctx context.Context, relay relaypool.Peer, lost fun
 }
 
 // Close releases the hold. The pool of the service calls it when no request of the service is
-// in flight on the hop any more; the last hold closes the connections.
+// in flight on its connections any more; the last hold closes the connections.
 func (h *RelayHold) Close() error {
 	f, key := h.of, h.Target.key
 	f.mu.Lock()
@@ -297,19 +297,19 @@ func (h *RelayHold) Close() error {
 }
 
 // Failed is called when a request to the relay has failed. If no connection is left, all
-// hops to the relay are notified, so that their requests need not fail as well.
+// holds on the relay are notified, so that their requests need not fail as well.
 func (h *RelayHold) Failed(err error) {
 	if h.Target.Pool.Stats().Open == 0 {
 		h.of.lose(h.Target.key, err)
 	}
 }
 
-// lose reports to all hops to a relay that no connection is open.
+// lose reports to all holds on a relay that no connection is open.
 func (f *forwarding) lose(key poolKey, err error) {
 	f.mu.Lock()
-	hops := slices.Collect(maps.Keys(f.holds[key]))
+	holds := slices.Collect(maps.Keys(f.holds[key]))
 	f.mu.Unlock()
-	for _, h := range hops {
+	for _, h := range holds {
 		h.lost(err)
 	}
 }
@@ -328,7 +328,7 @@ func (f *forwarding) audit() {
 	}
 }
 
-// connected returns how many relays a hop is connected to.
+// connected returns how many relays are held.
 func (f *forwarding) connected() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

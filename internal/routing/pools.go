@@ -7,7 +7,7 @@ import (
 )
 
 // pools owns all connections of this relay: one upstream.Pool for each key, which the links to
-// workers and the hops to relays hold. The last release closes the pool. All methods may be
+// workers and the holds on relays hold. The last release closes the pool. All methods may be
 // called from any goroutine; none starts a goroutine.
 type pools struct {
 	open func(poolKey) (*upstream.Pool, error)

@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -155,6 +157,10 @@ func upgrade(conn net.Conn, host string) (net.Conn, error) {
 			return conn, err
 		}
 		return conn, fmt.Errorf("%s does not answer in clear text: does the relay have a certificate, and this worker none? %w", host, err)
+	}
+	if answer.StatusCode == http.StatusForbidden {
+		reason, _ := io.ReadAll(io.LimitReader(answer.Body, 200)) // the status is enough
+		return conn, fmt.Errorf("%s refuses a session: %.200q", host, strings.TrimSpace(string(reason)))
 	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusSwitchingProtocols {

@@ -142,6 +142,7 @@ type relayConn struct {
 	*http.ClientConn
 	lost    func(error)
 	limit   atomic.Int64           // the most requests at a time that the relay allows, 0 if not known
+	stated  atomic.Bool            // the pool knows the limit
 	waiting atomic.Pointer[func()] // to be called when there is room, nil while there is
 
 	mu        sync.Mutex // guards beginning; Available is read under it, too

@@ -187,6 +187,9 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 		return nil, wrote.Load() && !unsent(err), err
 	}
 	conn.learn(0)
+	if limit := conn.limit.Load(); limit > 0 && conn.stated.CompareAndSwap(false, true) {
+		lease.Allows(int(limit))
+	}
 	resp.Request = t.req
 	resp.Body = hold(resp, lease)
 	return resp, true, nil

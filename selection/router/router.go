@@ -34,9 +34,8 @@ type Config struct {
 	// cluster with it, so it must not have been started.
 	Node *membership.Node
 	// PeerAddr is the IP:port at which other relays forward requests to this one, and attached
-	// workers hold sessions with it, but not where a gossip key is all that keeps others out.
-	// Default: the ForwardAddr of the node, which a relay must have unless it is PickOnly: others
-	// learn the address from it.
+	// workers hold sessions with it. Default: the ForwardAddr of the node, which a relay must have
+	// unless it is PickOnly: others learn the address from it.
 	PeerAddr string
 
 	// Plan has the settings of all plans; all relays of a cluster must have the same. Settings
@@ -224,21 +223,9 @@ func (r *Router) build() error {
 	}
 	r.attempts = attempts(false)
 	if cfg.PeerAddr != "" {
-		handler := r.core.WithSharedKey(attempts(true))
-		if r.admitsSessions() {
-			handler = r.core.Attached.Handler(handler)
-		}
-		r.peers, err = r.listen(handler)
+		r.peers, err = r.listen(r.core.Attached.Handler(r.core.WithSharedKey(attempts(true))))
 	}
 	return err
-}
-
-// admitsSessions reports whether attached workers may hold sessions with this program. With a gossip key
-// and without certificates only its holders may offer services, and a session in clear text shows no key:
-// then only this host may begin one.
-func (r *Router) admitsSessions() bool {
-	addr, err := netip.ParseAddrPort(r.cfg.PeerAddr)
-	return r.member.Identity != nil || r.member.Keyring == nil || err == nil && addr.Addr().IsLoopback()
 }
 
 // followsFleet reports whether a node plans with the settings that relays state with a version:

@@ -18,7 +18,7 @@ func (t *request) changes() *upstream.Options {
 		Progress:  t.policy.ProgressTimeout,
 		Once:      t.policy.Retry == advertise.RetryNever || t.policy.Retry == advertise.RetryConnect && t.tcp == nil,
 		Drop:      t.onField,
-		ToRelay:   t.toRelay && t.exposed,
+		PassRoute: t.toRelay && t.exposed,
 		Verbatim:  t.toRelay || target.Secured,
 		OnHead:    t.onHead,
 	}

@@ -163,9 +163,9 @@ func compareFields(h *responseHead, buf []byte, theirs *http.Response) (differen
 	for i := range h.fields {
 		h.fields[i].HopByHop = false // net/http keeps them
 	}
-	h.fill(ours, buf, &Options{ToRelay: true})
+	h.fill(ours, buf, &Options{PassRoute: true})
 	c := copying{header: make(http.Header), copied: make(http.Header)}
-	h.pass(c, bytes.Clone(buf), &Options{ToRelay: true})
+	h.pass(c, bytes.Clone(buf), &Options{PassRoute: true})
 	for name, values := range c.header {
 		c.copied[name] = append(c.copied[name], values...)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Options are how to carry one request: the changes to it and to the response, so that the handler need not
-// change the request's header map. Begin only reads it, and nothing of it is kept behind the end, so
-// its slices may be reused for the next request.
+// change the request's header map. Begin only reads them, and nothing of them is kept behind the end, so
+// their slices may be reused for the next request.
 type Options struct {
 	// Header is set on the upstream request and replaces the client's fields of the same
 	// name. A name or value that is not allowed in a header makes Begin fail before anything
@@ -31,10 +31,10 @@ type Options struct {
 	// may keep for other clients gets none. OnCookie is called with whether this was so.
 	SetCookie string
 	OnCookie  func(withheld bool)
-	// ToRelay means that the endpoint is another relay: its Ringway-* response fields are
+	// PassRoute means that the endpoint is another relay, and the answer shows the route: its Ringway-* fields are
 	// passed on, except Ringway-Load and Ringway-Failed. Those of other endpoints are
 	// dropped.
-	ToRelay bool
+	PassRoute bool
 	// Verbatim means that the endpoint passes the request on: its target is sent as it came, also
 	// over HTTP/2. Other endpoints get no byte in it that HTTP/2 does not allow.
 	Verbatim bool
@@ -169,7 +169,7 @@ var againFields = []string{"Retry-After", "Ratelimit", "Ratelimit-Policy"}
 // caller has removed hop-by-hop fields.
 func keepsResponse[T string | []byte](x *Options, name T) bool {
 	if len(name) >= len(wire.ReservedPrefix) && string(name[:len(wire.ReservedPrefix)]) == wire.ReservedPrefix {
-		if !x.ToRelay || string(name) == wire.LoadHeader || string(name) == wire.FailedHeader {
+		if !x.PassRoute || string(name) == wire.LoadHeader || string(name) == wire.FailedHeader {
 			return false
 		}
 	}
