@@ -117,9 +117,11 @@ func (s *state) overdue(v *view, latency float32, age int32) bool {
 	}
 	after := float32(v.overdue) * s.weighed()
 	if estimate, _ := unpack(s.latency.Load()); estimate > good && s.reported.Load() != ownReport {
-		if after *= v.slowFactor; s.evidence().vain() {
-			after *= max(vainFactor/v.slowFactor, 1)
+		factor := v.slowFactor
+		if s.evidence().vain() {
+			factor = max(factor, vainFactor)
 		}
+		after *= factor
 	}
 	return float32(age) > after
 }
