@@ -8,8 +8,8 @@ type Relay struct {
 	Place
 
 	// Traffic is how many requests per second the relay carries for the service, 0 if that is
-	// not known: as many as the mean of the others. Within a zone it decides weights, and no
-	// connection.
+	// not known: as many as the mean of the others, or more where fewer relays of its zone serve
+	// than of theirs. Within a zone it decides weights, and no connection.
 	Traffic int
 }
 
@@ -19,37 +19,37 @@ type Relay struct {
 const MaxTrafficRatio = 4
 
 // supplyOf returns the traffic of each relay that serves a service as a multiple of the mean, nil
-// if all carry the same. While none is known, all relays of the fleet get the same from clients,
-// and those that do not serve the service forward to relays of their own zone: so the relays of a
-// zone carry more where fewer of them serve.
+// if all carry the same. One that states none carries what it would if all relays of the fleet got
+// the same from clients, in proportion to what the others state: those that do not serve the service
+// forward to relays of their own zone, so the relays of a zone carry more where fewer of them serve.
 func supplyOf(serving, fleet []Relay) []float64 {
-	out, sum, known := make([]float64, len(serving)), 0.0, 0
+	all, chosen := map[Place]int{}, map[Place]int{}
+	for _, r := range fleet {
+		all[r.Place]++
+	}
+	for _, r := range serving {
+		chosen[r.Place]++
+	}
+	out, stated, expected := make([]float64, len(serving)), 0.0, 0.0
 	for i, r := range serving {
-		out[i] = float64(r.Traffic)
+		out[i] = float64(all[r.Place]*len(serving)) / float64(chosen[r.Place]*len(fleet)) // 1 if there is one place
 		if r.Traffic > 0 {
-			sum += out[i]
-			known++
+			stated += float64(r.Traffic)
+			expected += out[i]
 		}
 	}
-	if known == 0 {
-		all, chosen := map[Place]int{}, map[Place]int{}
-		for _, r := range fleet {
-			all[r.Place]++
+	sum := 0.0
+	for i, r := range serving {
+		switch {
+		case r.Traffic > 0:
+			out[i] = float64(r.Traffic)
+		case expected > 0:
+			out[i] = float64(out[i] * (stated / expected))
 		}
-		for _, r := range serving {
-			chosen[r.Place]++
-		}
-		for i, r := range serving {
-			out[i] = float64(all[r.Place]) / float64(chosen[r.Place])
-			sum += out[i]
-		}
-		known = len(serving)
+		sum += out[i]
 	}
-	mean, total, equal := sum/float64(known), 0.0, true
+	mean, total, equal := sum/float64(len(out)), 0.0, true
 	for i := range out {
-		if out[i] == 0 {
-			out[i] = mean
-		}
 		out[i] = min(max(out[i], mean/MaxTrafficRatio), mean*MaxTrafficRatio)
 		total += out[i]
 		equal = equal && out[i] == out[0]

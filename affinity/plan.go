@@ -80,7 +80,8 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	if err != nil {
 		return nil, cfg.named(err)
 	}
-	relays, choice, err := cfg.affine()
+	workerPlaces := placesOf(len(workers), func(i int) *Place { return &workers[i].Place })
+	relays, choice, err := cfg.affine(workerPlaces.distinct)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 	p := &Plan{
 		service: cfg.Service, skip: slices.Clone(cfg.Skip), choice: choice, workers: ids, weights: loads, minimums: cfg.Minimums, strategy: cfg.Strategy,
 		relayPlaces:  placesOf(len(relays), func(i int) *Place { return &relays[i].Place }),
-		workerPlaces: placesOf(len(workers), func(i int) *Place { return &workers[i].Place }),
+		workerPlaces: workerPlaces,
 	}
 	for _, relay := range relays {
 		p.affine = append(p.affine, relay.ID)

@@ -2,8 +2,10 @@ package affinity
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
+	"strconv"
 
 	"github.com/ringway/ringway/ring"
 )
@@ -54,8 +56,9 @@ func step(n int) int {
 }
 
 // affine returns the relays that serve the service, by index, and what the next plan may reuse.
-func (c *PlanConfig) affine() ([]Relay, *choice, error) {
-	if kept := c.sameChoice(); kept != nil {
+// served are the places that have workers.
+func (c *PlanConfig) affine(served []Place) ([]Relay, *choice, error) {
+	if kept := c.sameChoice(served); kept != nil {
 		out := make([]Relay, len(kept.serving))
 		for i, at := range kept.serving {
 			out[i] = c.Relays[at]
@@ -78,12 +81,10 @@ func (c *PlanConfig) affine() ([]Relay, *choice, error) {
 	}
 	eligible := len(ids)
 	// Slots are needed if they define the index, or to choose k of more relays.
-	if k := c.Serving(len(ids), len(c.Workers)); c.IndexSource == IndexSlot || k < len(ids) {
-		chosen := c.slotHolders(k, ids)
+	if k := c.serving(eligible, served); c.IndexSource == IndexSlot || k < len(ids) {
+		chosen := c.slotHoldersByPlace(k, ids, served, byID)
 		if c.IndexSource == IndexRank {
 			chosen = ring.Order(c.Service, chosen)
-		} else {
-			c.slotsOfPlaces(chosen, ids, byID)
 		}
 		ids = chosen
 	}
@@ -92,28 +93,135 @@ func (c *PlanConfig) affine() ([]Relay, *choice, error) {
 		at[i] = int32(byID[id])
 		out[i] = c.Relays[at[i]]
 	}
-	return out, c.newChoice(eligible, at), nil
+	return out, c.newChoice(eligible, at, served), nil
 }
 
-// slotsOfPlaces gives each place slots of its own, as many as it has among the chosen relays:
-// a place that loses relays must not move the ranges in another. Where all relays are in one
-// place, nothing changes.
-func (c *PlanConfig) slotsOfPlaces(chosen, all []string, byID map[string]int) {
-	members, places := map[Place][]string{}, map[Place][]int{}
-	for _, id := range all {
+// serving returns the number of affine relays of this fleet, where served are the places that have
+// workers. With an automatic number there are enough for each of these to have PeersPerWorker, so
+// that its requests need no relay and no worker of another place.
+func (c *PlanConfig) serving(eligible int, served []Place) int {
+	k := c.Serving(eligible, len(c.Workers))
+	if c.RelaysPerService != 0 || c.WholeRange || c.IndexSource == IndexRank || len(served)*c.Minimums.PeersPerWorker <= k {
+		return k
+	}
+	relays := map[Place]int{}
+	for i := range c.Relays {
+		if !slices.Contains(c.Skip, c.Relays[i].ID) {
+			relays[c.Relays[i].Place]++
+		}
+	}
+	least := 0
+	for _, place := range served {
+		least += min(relays[place], c.Minimums.PeersPerWorker)
+	}
+	return max(k, least)
+}
+
+// slotHoldersByPlace divides k slots among the places of relays, and gives each place holders of its
+// own: a place that loses relays must not move the ranges in another. Where all relays are in one
+// place, and by rank, the whole fleet holds the slots.
+func (c *PlanConfig) slotHoldersByPlace(k int, eligible []string, served []Place, byID map[string]int) []string {
+	members := map[Place][]string{}
+	for _, id := range eligible {
 		place := c.Relays[byID[id]].Place
 		members[place] = append(members[place], id)
 	}
-	if len(members) == 1 {
-		return
+	if len(members) == 1 || c.IndexSource == IndexRank {
+		return c.slotHolders(k, eligible)
 	}
-	for i, id := range chosen {
-		place := c.Relays[byID[id]].Place
-		places[place] = append(places[place], i)
-	}
-	for place, at := range places {
-		for i, id := range slotHolders(c.Service, len(at), members[place]) {
-			chosen[at[i]] = id
+	out := make([]string, k)
+	for place, slots := range c.slotsOfPlaces(k, members, c.quotas(k, members, served)) {
+		for i, id := range slotHolders(c.Service, len(slots), members[place]) {
+			out[slots[i]] = id
 		}
 	}
+	return out
+}
+
+// slotsOfPlaces returns the slots of each place, in ascending order. The best pair of all slots and
+// places is matched first, then the best of the rest, while the place has room. So it depends on
+// the numbers of slots alone, and where one place gets a slot more and another one fewer, few move.
+func (c *PlanConfig) slotsOfPlaces(k int, members map[Place][]string, room map[Place]int) map[Place][]int {
+	order := c.placeOrder(members)
+	names := make([]string, len(order))
+	for i, place := range order {
+		names[i] = place.key()
+	}
+	hashes, numbers := slotHashes(c.Service, k, names)
+	pairs := make([]scored, 0, k*len(order)) // index: the slot times the number of places, plus the place
+	for slot, number := range numbers {
+		for i, hash := range hashes {
+			pairs = append(pairs, scored{pairHash(number, hash), slot*len(order) + i})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b scored) int {
+		if a.ahead(b) {
+			return -1
+		}
+		return 1
+	})
+	taken, out := make([]bool, k), make(map[Place][]int, len(order))
+	for _, pair := range pairs {
+		slot, place := pair.index/len(order), order[pair.index%len(order)]
+		if !taken[slot] && room[place] > 0 {
+			taken[slot] = true
+			room[place]--
+			out[place] = append(out[place], slot)
+		}
+	}
+	for _, slots := range out {
+		slices.Sort(slots)
+	}
+	return out
+}
+
+// quotas divides k slots among the places of relays: first PeersPerWorker for each place that has
+// workers, or fewer if k is too small, and the rest in proportion to the relays, by the method of
+// Sainte-Laguë (each slot goes to the place with the most relays per slot). The number of relays
+// counts in steps, so that one relay that comes or goes rarely moves a slot to another place.
+func (c *PlanConfig) quotas(k int, members map[Place][]string, served []Place) map[Place]int {
+	out := make(map[Place]int, len(members))
+	for least := c.Minimums.PeersPerWorker; least > 0; least-- {
+		sum := 0
+		for _, place := range served {
+			out[place] = min(least, len(members[place]))
+			sum += out[place]
+		}
+		if sum <= k {
+			k -= sum
+			break
+		}
+		clear(out)
+	}
+	order := c.placeOrder(members)
+	for ; k > 0; k-- {
+		best := none
+		for i, place := range order {
+			if out[place] == len(members[place]) {
+				continue
+			}
+			if best == none || step(len(members[place]))*(2*out[order[best]]+1) > step(len(members[order[best]]))*(2*out[place]+1) {
+				best = i
+			}
+		}
+		out[order[best]]++ // k is at most the number of relays
+	}
+	return out
+}
+
+// key returns a text that no other place has.
+func (p Place) key() string { return strconv.Quote(p.Region) + p.Datacenter }
+
+// placeOrder orders places by a hash that differs from service to service: the places that come
+// first get the slots that no proportion decides.
+func (c *PlanConfig) placeOrder(members map[Place][]string) []Place {
+	names := make(map[string]Place, len(members))
+	for place := range members {
+		names[place.key()] = place
+	}
+	out := make([]Place, 0, len(names))
+	for _, name := range ring.Order(c.Service, slices.Collect(maps.Keys(names))) {
+		out = append(out, names[name])
+	}
+	return out
 }

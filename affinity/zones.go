@@ -60,7 +60,8 @@ func newZones(c zoneConfig) *zones {
 	froms, tos := namesInOrder(c.relays.distinct), namesInOrder(c.workers.distinct)
 	send := func(from, to int, most int64) {
 		n := min(left[from], room[to], most)
-		if n <= negligible && c.relays.distinct[from].Tier(c.workers.distinct[to]) != SameDatacenter {
+		// The room that rounding leaves is negligible, and a few units more.
+		if n <= 2*negligible && c.relays.distinct[from].Tier(c.workers.distinct[to]) != SameDatacenter {
 			return
 		}
 		z.flow[from][to] += n

@@ -2,7 +2,9 @@ package affinity_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/ringway/ringway/affinity"
@@ -303,6 +305,119 @@ func TestRelaysThatAreOnlyGuestsHaveWeights(t *testing.T) {
 			if !(math.Abs(load-1) < 0.05) { // NaN is wrong, too
 				t.Errorf("%s: %s gets %v of its share", strategy, p.Workers()[w], load)
 			}
+		}
+	}
+}
+
+// equalZones is a fleet of equal zones.
+func equalZones(zones, relays, workers int) (cfg affinity.PlanConfig) {
+	for zone := range zones {
+		place := affinity.Place{Datacenter: fmt.Sprint("zone-", zone), Region: "r"}
+		for i := range relays {
+			cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprintf("r-%d-%d", zone, i), Place: place})
+		}
+		for i := range workers {
+			cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprintf("w-%d-%d", zone, i), Place: place})
+		}
+	}
+	return cfg
+}
+
+// A relay that forwards leaves its zone when fewer than three relays there serve.
+func TestAServiceOfFewRelaysHasEnoughInEachZoneOfItsWorkers(t *testing.T) {
+	for zones := 2; zones <= 6; zones++ {
+		cfg := equalZones(zones, 100/zones, 10)
+		for n := range 50 {
+			cfg.Service = fmt.Sprint("service-", n)
+			p := mustPlan(t, cfg)
+			if n := len(p.Affine()); n != max(10, 3*zones) {
+				t.Errorf("%s in %d zones: %d relays serve it", cfg.Service, zones, n)
+			}
+			for _, flow := range p.Zones() {
+				if flow.From != flow.To {
+					t.Errorf("%s in %d zones: %.3f of the traffic goes from %v to %v", cfg.Service, zones, flow.Share, flow.From, flow.To)
+				}
+			}
+			serving, local := map[string]int{}, map[string]int{}
+			for _, relay := range p.Affine() {
+				serving[relay[:3]]++
+			}
+			for pair := range connections(t, p) {
+				if pair[0][1:3] == pair[1][1:3] {
+					local[pair[1]]++
+				}
+			}
+			for _, w := range cfg.Workers {
+				if serving["r"+w.ID[1:3]] < 3 || local[w.ID] < 3 {
+					t.Errorf("%s in %d zones: %d relays of the zone of %s serve, %d are connected to it", cfg.Service, zones, serving["r"+w.ID[1:3]], w.ID, local[w.ID])
+				}
+			}
+		}
+	}
+}
+
+// A set number is kept, and zones without workers get only their proportion.
+func TestTheZonesOfAServiceShareANumberThatIsTooSmallForAll(t *testing.T) {
+	for k, want := range map[int]map[string]int{
+		5:  {"r-0": 2, "r-1": 2, "r-2": 0, "r-3": 1},
+		12: {"r-0": 5, "r-1": 4, "r-2": 0, "r-3": 3},
+	} {
+		cfg := equalZones(4, 12, 6)
+		cfg.Service, cfg.RelaysPerService = "billing", k
+		cfg.Relays = append(cfg.Relays[:25:25], cfg.Relays[36:]...)    // one in zone-2
+		cfg.Workers = append(cfg.Workers[:12:12], cfg.Workers[18:]...) // none in zone-2
+		cfg.Relays = slices.DeleteFunc(cfg.Relays, func(r affinity.Relay) bool { return r.ID[:3] == "r-3" && r.ID > "r-3-4" })
+		serving := map[string]int{"r-0": 0, "r-1": 0, "r-2": 0, "r-3": 0}
+		for _, relay := range mustPlan(t, cfg).Affine() {
+			serving[relay[:3]]++
+		}
+		if !maps.Equal(serving, want) {
+			t.Errorf("%d relays per service: %v, want %v", k, serving, want)
+		}
+	}
+}
+
+func TestARelayThatLeavesALargeZoneMovesNoSlotOfAnother(t *testing.T) {
+	for n := range 30 {
+		cfg := equalZones(3, 100, 20)
+		cfg.Service = fmt.Sprint("service-", n)
+		before := mustPlan(t, cfg).Affine()
+		for range 3 {
+			cfg.Relays = slices.Delete(cfg.Relays, 50, 51) // of zone-0
+			for i, relay := range mustPlan(t, cfg).Affine() {
+				if relay != before[i] && before[i][:3] != "r-0" {
+					t.Errorf("%s: slot %d goes from %s to %s", cfg.Service, i, before[i], relay)
+				}
+			}
+		}
+	}
+}
+
+// Ten relays serve, four of one zone and three of each other one, so each of the four carries less
+// of what the whole zone gets. A relay that states what it carries must not make the others seem equal.
+func TestAStatementOfWhatARelayWasExpectedToCarryMovesNoTraffic(t *testing.T) {
+	for n := range 10 {
+		cfg := equalZones(3, 13, 15)
+		cfg.Service = fmt.Sprint("service-", n)
+		silent := mustPlan(t, cfg)
+		serving := map[string]int{}
+		for _, relay := range silent.Affine() {
+			serving[relay[:3]]++
+		}
+		first := silent.Affine()[0]
+		for i := range cfg.Relays {
+			if cfg.Relays[i].ID == first {
+				cfg.Relays[i].Traffic = 1200 / serving[first[:3]]
+			}
+		}
+		stated := mustPlan(t, cfg)
+		for _, flow := range stated.Zones() {
+			if flow.From != flow.To {
+				t.Errorf("%s, %v relays: %.3f of the traffic goes from %v to %v", cfg.Service, serving, flow.Share, flow.From, flow.To)
+			}
+		}
+		if err := samePlan(silent, stated); err != nil {
+			t.Errorf("%s, %v relays: %v", cfg.Service, serving, err)
 		}
 	}
 }

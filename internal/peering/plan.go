@@ -50,8 +50,8 @@ type Absent struct {
 }
 
 // Plan plans with the members of cfg and with as many absent members as do no harm: every
-// present worker keeps all but one of its relays, and every present relay keeps its
-// minimum of workers. If too many members are absent, the longest gone are left out
+// present worker keeps all but one of its relays, of which one sends to it if any did, and every
+// present relay keeps its minimum of workers. If too many members are absent, the longest gone are left out
 // first. All relays that know the same members compute the same plan.
 func Plan(cfg affinity.PlanConfig, absent Absent) (*affinity.Plan, error) {
 	if len(cfg.Relays) == 0 || len(cfg.Workers) == 0 {
@@ -112,6 +112,9 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 	}
 	enough := min(plan.Minimums().PeersPerRelay, len(cfg.Workers))
 	lost := map[string]bool{} // workers of which one relay is absent
+	// idle are workers to which an absent relay sends. A relay of another zone may have them as
+	// standbys only, with the weight 0.
+	idle := map[string]bool{}
 	var row []affinity.Assignment
 	for i, relay := range plan.Affine() {
 		if !goneRelays[relay] && len(goneWorkers)+enough <= size(plan, i) {
@@ -129,13 +132,30 @@ func harmless(plan *affinity.Plan, cfg affinity.PlanConfig, absent Absent) bool 
 					return false
 				}
 				lost[a.Worker] = true
+				if a.Weight > 0 {
+					idle[a.Worker] = true
+				}
 			}
 		}
 		if !goneRelays[relay] && there < min(enough, len(row)) {
 			return false
 		}
 	}
-	return true
+	for i, relay := range plan.Affine() {
+		if len(idle) == 0 {
+			break
+		}
+		if goneRelays[relay] {
+			continue
+		}
+		row, _ = plan.AppendAssignments(row[:0], i)
+		for _, a := range row {
+			if a.Weight > 0 {
+				delete(idle, a.Worker)
+			}
+		}
+	}
+	return len(idle) == 0
 }
 
 // size returns how many workers the relay at index connects to, 0 if that is not known without the

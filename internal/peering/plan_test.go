@@ -191,6 +191,44 @@ func TestNoAbsentMemberIsLeftOutWithoutNeed(t *testing.T) {
 	}
 }
 
+// One relay in each of three zones: it alone sends to the workers of its zone, the others hold them
+// as standbys. While it restarts, these send to all workers.
+func TestWorkersWhoseOnlySenderIsAbsentGetRequestsFromTheOthers(t *testing.T) {
+	for _, strategy := range []affinity.Strategy{affinity.Projection, affinity.Rendezvous} {
+		cfg := affinity.PlanConfig{Service: "s", Strategy: strategy}
+		for _, zone := range []string{"a", "b", "c"} {
+			place := affinity.Place{Datacenter: zone, Region: "r"}
+			cfg.Relays = append(cfg.Relays, affinity.Relay{ID: "relay-" + zone, Place: place})
+			for i := range 4 {
+				cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprint("worker-", zone, i), Place: place})
+			}
+		}
+		absent := peering.Absent{Relays: cfg.Relays[2:]}
+		cfg.Relays = cfg.Relays[:2]
+		plan, err := peering.Plan(cfg, absent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := map[string]float64{}
+		for i, relay := range plan.Affine() {
+			row, err := plan.Assignments(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range row {
+				if relay != "relay-c" {
+					sent[a.Worker] += a.Weight
+				}
+			}
+		}
+		for _, w := range cfg.Workers {
+			if !(sent[w.ID] > 0) {
+				t.Errorf("%s: no relay that is there sends to %s", strategy, w.ID)
+			}
+		}
+	}
+}
+
 func laterHalf[M any](members []M) []M { return members[len(members)-len(members)/2:] }
 
 // harms reports whether a plan leaves a member of cfg with too few others of cfg.

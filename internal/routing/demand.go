@@ -65,7 +65,8 @@ type served struct {
 	others  []statedRate
 }
 
-// statedRate is what another relay of the service states.
+// statedRate is what another relay of the service states, and what the plan would assume of this one
+// by it alone: in a zone where fewer relays serve, each carries more.
 type statedRate struct {
 	index int
 	rate  int

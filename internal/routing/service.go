@@ -107,7 +107,8 @@ type Route struct {
 
 	traffic map[string]int // requests per second that the relays of Plan state
 
-	share float64 // see Share; 0 if this relay is not in Plan
+	expected []float64 // see expectedOf
+	share    float64   // see Share; 0 if this relay is not in Plan
 
 	offered *advertise.Endpoints // the catalogue's endpoints, nil if Endpoints has more
 

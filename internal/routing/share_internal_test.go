@@ -115,6 +115,49 @@ func TestRelaysTogetherLetPassWhatALimitAllowsOverTenSeconds(t *testing.T) {
 	}
 }
 
+// Ten of 39 relays in three equal zones serve: four, three and three. Each zone gets as much, so a relay
+// of the four carries less; one that states this changes no share and makes no other one state anything.
+func TestARelayCarriesMoreWhereFewerOfItsZoneServe(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "s"}
+	for i := range 39 {
+		place := affinity.Place{Datacenter: fmt.Sprint("zone-", i%3)}
+		cfg.Relays = append(cfg.Relays, affinity.Relay{ID: fmt.Sprintf("r%02d", i), Place: place})
+		cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprintf("w%02d", i), Place: place})
+	}
+	plan, err := affinity.NewPlan(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := func(relay string) affinity.Place {
+		return cfg.Relays[slices.IndexFunc(cfg.Relays, func(r affinity.Relay) bool { return r.ID == relay })].Place
+	}
+	serving := map[affinity.Place]int{}
+	for _, relay := range plan.Affine() {
+		serving[zone(relay)]++
+	}
+	share := func(relay string) float64 { return 1 / 3. / float64(serving[zone(relay)]) }
+	for _, traffic := range []map[string]int{nil, {plan.Affine()[0]: int(math.Round(12000 * share(plan.Affine()[0])))}} {
+		for i, relay := range plan.Affine() {
+			r := &Route{Plan: plan, Index: i, traffic: traffic, expected: expectations(plan, cfg.Relays)}
+			if got, want := r.shareOf(relay), share(relay); math.Abs(got-want) > 1e-9 {
+				t.Errorf("%d relays of %v serve, %v is stated: the share of one is %v, want %v", serving[zone(relay)], zone(relay), traffic, got, want)
+			}
+			for other, rate := range traffic {
+				at, _ := plan.Index(other)
+				d := demand{memory: 30 * time.Second}
+				var stated int
+				for tick := range 200 {
+					out, _ := d.update(time.Unix(int64(2*tick), 0), []served{{"s", uint64(math.Round(float64(2*tick) * 12000 * share(relay))), i, []statedRate{r.statedBy(at, rate)}}})
+					stated += len(out)
+				}
+				if relay != other && stated > 0 {
+					t.Errorf("a relay of %v that carries what is expected of it states that beside one of %v", zone(relay), zone(other))
+				}
+			}
+		}
+	}
+}
+
 // A bucket that holds one request refuses a third of those that arrive by chance at half of its rate,
 // and half of them at all of it.
 func TestALimitOfFewRequestsPerRelayLetsPassThoseThatArriveByChance(t *testing.T) {

@@ -185,7 +185,7 @@ func (r *Route) Traffic(relay string) (rate int, ratio float64) {
 }
 
 // Share returns this relay's part of the requests to the service, by what the relays of the plan
-// state; one that states nothing counts as their mean, as it does for the plan. Relays that have
+// state; one that states nothing counts as it does for the plan. Relays that have
 // vanished have no part. Without a plan, for an observer or in a test, this relay carries all.
 func (r *Route) Share() float64 {
 	if r.share == 0 {
@@ -198,25 +198,75 @@ func (r *Route) Share() float64 {
 // least the mean divided by affinity.MaxTrafficRatio: the mean contains what another one may have made
 // up. So all shares together are at most 1 + 1 / MaxTrafficRatio.
 func (r *Route) shareOf(relay string) float64 {
-	sum, stated, present := 0, 0, 0
-	for _, each := range r.Plan.Affine() {
-		if r.absentRelays[each] && each != relay {
+	stated, expected := 0.0, 0.0 // of the relays that state their traffic
+	for i, each := range r.Plan.Affine() {
+		if rate := r.traffic[each]; rate > 0 && r.counts(each, relay) {
+			stated += float64(rate)
+			expected += r.expectedOf(i)
+		}
+	}
+	own, sum, present := 0.0, 0.0, 0
+	for i, each := range r.Plan.Affine() {
+		if !r.counts(each, relay) {
 			continue
 		}
-		present++
-		if rate := r.traffic[each]; rate > 0 {
-			sum, stated = sum+rate, stated+1
+		rate := float64(r.traffic[each])
+		if rate == 0 {
+			rate = r.expectedOf(i)
+			if expected > 0 {
+				rate *= stated / expected
+			}
 		}
+		if each == relay {
+			own = rate
+		}
+		sum += rate
+		present++
 	}
-	own := float64(r.traffic[relay])
-	if stated == 0 {
-		return 1 / float64(max(present, 1))
+	if present == 0 || sum == 0 {
+		return 1
 	}
-	mean := float64(sum) / float64(stated)
-	if own == 0 {
-		own = mean
+	return max(own/sum, 1/float64(affinity.MaxTrafficRatio*present))
+}
+
+// counts reports whether a relay of the plan has a share beside that of relay.
+func (r *Route) counts(each, relay string) bool { return each == relay || !r.absentRelays[each] }
+
+// expectedOf returns what the relay at an index of the plan carries, as a multiple of the mean, if all
+// relays of the fleet get the same from clients.
+func (r *Route) expectedOf(index int) float64 {
+	if r.expected == nil {
+		return 1
 	}
-	return max(own/mean, 1.0/affinity.MaxTrafficRatio) / float64(present)
+	return r.expected[index]
+}
+
+// statedBy returns what the relay at an index states, for this relay.
+func (r *Route) statedBy(index, rate int) statedRate {
+	return statedRate{index, int(math.Round(float64(rate) * r.expectedOf(r.Index) / r.expectedOf(index)))}
+}
+
+// expectations returns expectedOf of each relay of a plan, nil if all carry the same: as the plan
+// does, see affinity.Relay.
+func expectations(plan *affinity.Plan, fleet []affinity.Relay) []float64 {
+	if !slices.ContainsFunc(fleet, func(r affinity.Relay) bool { return r.Place != fleet[0].Place }) {
+		return nil
+	}
+	all, places := map[affinity.Place]int{}, make(map[string]affinity.Place, len(fleet))
+	for _, r := range fleet {
+		places[r.ID] = r.Place
+		all[r.Place]++
+	}
+	chosen := map[affinity.Place]int{}
+	for _, relay := range plan.Affine() {
+		chosen[places[relay]]++
+	}
+	out := make([]float64, len(plan.Affine()))
+	for i, relay := range plan.Affine() {
+		place := places[relay]
+		out[i] = float64(all[place]*len(out)) / float64(chosen[place]*len(fleet))
+	}
+	return out
 }
 
 // states reports whether this relay is one that states its traffic.
@@ -235,7 +285,7 @@ func (r *Router) stateTraffic(now time.Time) {
 		if of := r.traffic.of[name]; len(of) > 0 {
 			for i, relay := range route.Plan.Affine() {
 				if rate := of[relay]; rate > 0 && i != route.Index {
-					own.others = append(own.others, statedRate{i, rate})
+					own.others = append(own.others, route.statedBy(i, rate))
 				}
 			}
 		}
