@@ -163,7 +163,7 @@ func (c *Catalogue) loop(ctx context.Context) {
 	snapshots := c.cfg.Gossip.Watch(ctx)
 	ownTimer := stoppedTimer()
 	defer ownTimer.Stop()
-	compare := time.NewTimer(c.partners.delay())
+	compare := time.NewTimer(c.partners.delay(c.compared))
 	defer compare.Stop()
 	expire := time.NewTicker(expireInterval)
 	defer expire.Stop()
@@ -196,11 +196,11 @@ func (c *Catalogue) loop(ctx context.Context) {
 			c.armOwn(ownTimer)
 		case f := <-c.finished:
 			if c.finish(f) {
-				compare.Reset(c.partners.delay())
+				compare.Reset(c.partners.delay(c.compared))
 			}
 		case <-compare.C:
 			c.partners.add(c.randomMember())
-			compare.Reset(c.partners.delay())
+			compare.Reset(c.partners.delay(c.compared))
 		case <-expire.C:
 			now := c.cfg.Now()
 			c.store.expire(now)

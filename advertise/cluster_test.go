@@ -1,13 +1,16 @@
 package advertise
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
 	"github.com/ringway/ringway/ring"
 )
@@ -141,6 +144,49 @@ func TestRelaysThatComparedAmongThemselvesAreNotSettledWhenTheFirstWorkerAppears
 			}
 		}
 	})
+}
+
+// A peer whose place is taken, or that lets this member rest after a slow exchange, answers "busy" for
+// many seconds. Pauses that grow meanwhile would keep the member waiting when its peers are free again.
+func TestAMemberWhosePartnersWereBusyIsSettledSecondsAfterTheyAreFree(t *testing.T) {
+	for seed := range uint64(8) {
+		bubble(t, 1, func(t *testing.T, n *network) {
+			free := time.Now().Add(31 * time.Second)
+			asked := 0
+			for i := range 3 {
+				p := n.join(fmt.Sprint("w", i), identity.RoleWorker)
+				n.mu.Lock()
+				serve := p.serve
+				p.serve = func(ctx context.Context, peer membership.Peer, conn net.Conn) {
+					if peer.ID != "r" || !time.Now().Before(free) {
+						serve(ctx, peer, conn)
+						return
+					}
+					n.mu.Lock()
+					asked++
+					n.mu.Unlock()
+					f := p.catalogue.newFrames(inward, peer, conn)
+					_, _, _ = f.receive(maxOpeningBytes)
+					_ = f.send(ctx, frameBusy, nil)
+				}
+				n.mu.Unlock()
+			}
+			r := n.joinWith("r", identity.RoleRelay, func(c *Config) { c.Seed = seed + 1 })
+			settle(30 * time.Second)
+			if r.catalogue.View().Settled() {
+				t.Fatal("settled before a comparison")
+			}
+			settle(5 * time.Second)
+			if !r.catalogue.View().Settled() {
+				t.Errorf("seed %d: not settled four seconds after its partners are free", seed)
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if asked > 31 {
+				t.Errorf("seed %d: it asked busy partners %d times in 31 s, more than once a second", seed, asked)
+			}
+		})
+	}
 }
 
 func TestAViewHasBothHalvesOfAPlan(t *testing.T) {

@@ -74,17 +74,18 @@ func (c *Catalogue) start(ctx context.Context, end *finished, side func(context.
 }
 
 // finish records the end of an exchange. It reports whether the next comparison must be
-// rescheduled, because after a failure it comes sooner. Only comparisons make views settled: a
-// fetch brings single records and shows nothing about the others.
-func (c *Catalogue) finish(f *finished) (sooner bool) {
+// rescheduled, because after a failure it comes sooner, and after the first success later. Only
+// comparisons make views settled: a fetch brings single records and shows nothing about the others.
+func (c *Catalogue) finish(f *finished) (reschedule bool) {
 	delete(c.outbound, f.peer)
 	if f.fetch != nil {
 		c.endFetch(*f.fetch)
 		return false
 	}
-	c.partners.ended(f.err == nil)
+	c.partners.ended(f.peer, f.err)
 	if f.err == nil && !f.early && !c.compared {
 		c.compared, c.dirty = true, true // the next view is settled
+		return true
 	}
 	return f.err != nil
 }
@@ -102,17 +103,28 @@ type partners struct {
 	waiting  []string // members to exchange with as soon as there is a free place
 	joining  int      // exchanges that are still to be planned since this node was alone
 	failures int      // consecutive failed exchanges
+	// busy has the members that had no place for this node since its last success.
+	busy map[string]bool
 }
 
+// unsettledPause bounds the pauses of a node that has compared nothing yet, give or take 30 %: its view
+// is not settled, so it may take no traffic. If all members of a large fleet start together, the cost
+// stays bounded: each asks one random member after a pause, so that each is asked less than once a
+// second on average. A refusal costs two frames, and the first success ends the short pauses.
+const unsettledPause = 2 * time.Second
+
 func newPartners(interval time.Duration, random *rand.Rand) *partners {
-	return &partners{interval: interval, random: random, joining: joinExchanges}
+	return &partners{interval: interval, random: random, joining: joinExchanges, busy: map[string]bool{}}
 }
 
 // delay returns the interval ± 30 %, and less after failures: if the first partner cannot
 // be reached, the next is tried within seconds. The pauses after failures are 1 s, 2 s, 4 s and so
-// on up to the interval.
-func (p *partners) delay() time.Duration {
+// on up to the interval, or to unsettledPause while this node has compared nothing.
+func (p *partners) delay(compared bool) time.Duration {
 	d := p.interval
+	if !compared {
+		d = min(d, unsettledPause)
+	}
 	if p.failures > 0 && p.failures < 16 {
 		d = min(d, time.Second<<(p.failures-1))
 	}
@@ -120,7 +132,8 @@ func (p *partners) delay() time.Duration {
 }
 
 // choose draws one of the members other than this node and the excepted ones, "" if there
-// is none.
+// is none. Members that were busy come last: one that rests this node after a slow exchange may refuse
+// it for minutes.
 func (p *partners) choose(self membership.Member, members []membership.Member, except func(id string) bool) string {
 	var near, far string
 	nears, fars := 0, 0
@@ -132,14 +145,18 @@ func (p *partners) choose(self membership.Member, members []membership.Member, e
 		if m.Datacenter == self.Datacenter {
 			kind, seen = &near, &nears
 		}
-		if m.ID == self.ID || except(m.ID) {
+		if m.ID == self.ID || p.busy[m.ID] || except(m.ID) {
 			continue
 		}
 		if *seen++; p.random.IntN(*seen) == 0 { // reservoir sampling: each has the same chance
 			*kind = m.ID
 		}
 	}
-	if near != "" && (far == "" || p.random.Float64() < nearShare) {
+	switch {
+	case near == "" && far == "" && len(p.busy) > 0:
+		clear(p.busy)
+		return p.choose(self, members, except)
+	case near != "" && (far == "" || p.random.Float64() < nearShare):
 		return near
 	}
 	return far
@@ -197,11 +214,16 @@ func (p *partners) next(busy func(id string) bool) string {
 	return ""
 }
 
-// ended records whether a comparison succeeded.
-func (p *partners) ended(ok bool) {
-	p.failures++
-	if ok {
+// ended records how a comparison with a member ended.
+func (p *partners) ended(with string, err error) {
+	if err == nil {
 		p.failures = 0
+		clear(p.busy)
+		return
+	}
+	p.failures++
+	if errors.Is(err, errBusy) {
+		p.busy[with] = true
 	}
 }
 

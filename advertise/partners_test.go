@@ -1,6 +1,7 @@
 package advertise
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -83,7 +84,7 @@ func TestOneSeedMakesTheSameChoices(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 20 {
-			out = append(out, c.partners.delay().String(), c.partners.choose(self, neighbours(5, 5), neverBusy))
+			out = append(out, c.partners.delay(true).String(), c.partners.choose(self, neighbours(5, 5), neverBusy))
 		}
 		return out
 	}
@@ -97,16 +98,46 @@ func TestOneSeedMakesTheSameChoices(t *testing.T) {
 
 func TestThePauseIsTheIntervalGiveOrTake30PercentAndShortAfterFailures(t *testing.T) {
 	p := newPartners(30*time.Second, rand.New(rand.NewPCG(1, 0)))
-	for failures, want := range map[int]time.Duration{0: 30 * time.Second, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 200: 30 * time.Second} {
-		p.failures = failures
-		shortest, longest := time.Hour, time.Duration(0)
-		for range 1000 {
-			d := p.delay()
-			shortest, longest = min(shortest, d), max(longest, d)
+	for compared, pauses := range map[bool]map[int]time.Duration{
+		true:  {0: 30 * time.Second, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 200: 30 * time.Second},
+		false: {0: 2 * time.Second, 1: time.Second, 2: 2 * time.Second, 5: 2 * time.Second, 200: 2 * time.Second}, // its view is not settled
+	} {
+		for failures, want := range pauses {
+			p.failures = failures
+			shortest, longest := time.Hour, time.Duration(0)
+			for range 1000 {
+				d := p.delay(compared)
+				shortest, longest = min(shortest, d), max(longest, d)
+			}
+			if shortest < want*7/10 || longest > want*13/10 || longest-shortest < want/2 {
+				t.Errorf("compared %v, after %d failures from %v to %v, want %v ± 30 %%", compared, failures, shortest, longest, want)
+			}
 		}
-		if shortest < want*7/10 || longest > want*13/10 || longest-shortest < want/2 {
-			t.Errorf("after %d failures from %v to %v, want %v ± 30 %%", failures, shortest, longest, want)
+	}
+}
+
+func TestAMemberThatWasBusyIsAskedAfterAllOthers(t *testing.T) {
+	p := newPartners(time.Minute, rand.New(rand.NewPCG(1, 0)))
+	p.ended("near-0", errBusy)
+	p.ended("far-0", errBusy)
+	p.ended("near-1", errors.New("not reached"))
+	drawn := map[string]bool{}
+	draw := func() {
+		clear(drawn)
+		for range 100 {
+			drawn[p.choose(self, neighbours(2, 2), neverBusy)] = true
 		}
+	}
+	if draw(); len(drawn) != 2 || !drawn["near-1"] || !drawn["far-1"] {
+		t.Errorf("after near-0 and far-0 were busy: %v", drawn)
+	}
+	if got := p.choose(self, neighbours(1, 1), neverBusy); got != "near-0" && got != "far-0" {
+		t.Errorf("of members that were all busy: %q", got)
+	}
+	p.ended("near-0", errBusy)
+	p.ended("near-1", nil)
+	if draw(); len(drawn) != 4 {
+		t.Errorf("after a success: %v", drawn)
 	}
 }
 

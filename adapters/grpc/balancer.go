@@ -37,10 +37,16 @@ func (builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 type connections struct {
 	cc    balancer.ClientConn
 	found *found
-	// byAddress is shared with pickers, so it is replaced and never changed.
-	byAddress map[string]*connection
-	skipped   error // an endpoint that cannot serve gRPC
+	// byPlace is shared with pickers, so it is replaced and never changed.
+	byPlace map[place]*connection
+	skipped error // an endpoint that cannot serve gRPC
 }
+
+// place is a worker at an address. Two workers may have one address until membership has removed
+// the one that is gone: of these, a connection that proves its worker reaches only the other.
+type place struct{ worker, address string }
+
+func placeOf(e *advertise.Endpoint) place { return place{e.NodeID, e.Address} }
 
 // connection is the connection to one life of one endpoint. Pickers read its state.
 type connection struct {
@@ -54,11 +60,11 @@ type connection struct {
 
 func (c *connection) is() connectivity.State { return connectivity.State(c.state.Load()) }
 
-// serves reports whether the connection is one to the same life of an endpoint. A worker that
-// has restarted is dialled anew, without the delay after the failures of its former life.
+// serves reports whether the connection is one to the same life of an endpoint of its place. A worker
+// that has restarted is dialled anew, without the delay after the failures of its former life.
 func (c *connection) serves(e *advertise.Endpoint) bool {
 	o := c.endpoint
-	return o.NodeID == e.NodeID && o.Epoch == e.Epoch && o.Secured == e.Secured && o.Protocol == e.Protocol
+	return o.Epoch == e.Epoch && o.Secured == e.Secured && o.Protocol == e.Protocol
 }
 
 var errOtherResolver = errors.New("ringwaygrpc: the policy ringway needs the resolver of this package: make the ClientConn with NewClient")
@@ -71,17 +77,14 @@ func (b *connections) UpdateClientConnState(s balancer.ClientConnState) error {
 		return balancer.ErrBadResolverState
 	}
 	b.found, b.skipped = f, nil
-	next := make(map[string]*connection, len(f.endpoints))
+	next := make(map[place]*connection, len(f.endpoints))
 	for _, e := range f.endpoints {
 		if e.Protocol != advertise.H2C && e.Protocol != advertise.H2 {
 			b.skipped = fmt.Errorf("worker %s offers the service with the protocol %s: advertise h2c for a server of gRPC, or h2 if it has TLS of its own", e.NodeID, e.Protocol)
 			continue
 		}
-		if _, twice := next[e.Address]; twice {
-			continue
-		}
-		if c := b.byAddress[e.Address]; c != nil && c.serves(e) {
-			next[e.Address] = c
+		if c := b.byPlace[placeOf(e)]; c != nil && c.serves(e) {
+			next[placeOf(e)] = c
 			continue
 		}
 		c, err := b.connect(e)
@@ -89,12 +92,12 @@ func (b *connections) UpdateClientConnState(s balancer.ClientConnState) error {
 			b.skipped = fmt.Errorf("connect to %s: %w", e.Address, err)
 			continue
 		}
-		next[e.Address] = c
+		next[placeOf(e)] = c
 	}
-	old := b.byAddress
-	b.byAddress = next
-	for address, c := range old {
-		if next[address] != c {
+	old := b.byPlace
+	b.byPlace = next
+	for at, c := range old {
+		if next[at] != c {
 			c.Shutdown() // RPCs in flight go on
 		}
 	}
@@ -125,7 +128,7 @@ func (b *connections) connect(e *advertise.Endpoint) (*connection, error) {
 // changed follows the state of a connection. After a failure a connection counts as failed until
 // it is ready: RPCs that do not wait fail while it is dialled again and again.
 func (b *connections) changed(c *connection, s balancer.SubConnState) {
-	if b.byAddress[c.endpoint.Address] != c {
+	if b.byPlace[placeOf(c.endpoint)] != c {
 		return // shut down
 	}
 	before := c.is()
@@ -153,7 +156,7 @@ func (b *connections) changed(c *connection, s balancer.SubConnState) {
 // publish makes RPCs that wait pick again.
 func (b *connections) publish() {
 	state := connectivity.TransientFailure
-	for _, c := range b.byAddress {
+	for _, c := range b.byPlace {
 		switch c.is() {
 		case connectivity.Ready:
 			state = connectivity.Ready
@@ -164,7 +167,7 @@ func (b *connections) publish() {
 		}
 	}
 	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &picker{
-		router: b.found.router, service: b.found.service, byAddress: b.byAddress, skipped: b.skipped,
+		router: b.found.router, service: b.found.service, byPlace: b.byPlace, skipped: b.skipped,
 	}})
 }
 
@@ -195,8 +198,8 @@ func (*connections) ExitIdle() {}
 
 // Close implements balancer.Balancer.
 func (b *connections) Close() {
-	for _, c := range b.byAddress {
+	for _, c := range b.byPlace {
 		c.Shutdown()
 	}
-	b.byAddress = nil
+	b.byPlace = nil
 }

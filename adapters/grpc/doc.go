@@ -26,11 +26,15 @@
 //     is best an observer, with PickOnly if the program has no other use for the router. Any
 //     number of ClientConns share a router, and a process may have several routers: grpc-go's
 //     global registry holds the name of the balancing policy and nothing else.
-//   - RPCs wait until the router is ready, like for every name that is not resolved yet. After
-//     that an RPC that finds no endpoint, or only endpoints whose dial failed, fails with
-//     UNAVAILABLE, or waits if it is sent with grpc.WaitForReady. It waits in both cases while a
+//   - RPCs wait until the router is ready, like for every name that is not resolved yet. If it has
+//     not become ready in 30 s, they fail with UNAVAILABLE and what it waits for, until it is
+//     ready. Then an RPC that finds no endpoint, or only endpoints whose dial failed, fails with
+//     UNAVAILABLE. With grpc.WaitForReady it waits in all these cases. It always waits while a
 //     connection is being opened. If all slots of the endpoints with a connection are in use, it
 //     fails with RESOURCE_EXHAUSTED.
+//   - RPCs in flight to a host that has vanished fail after 10 s: the system probes connections, or
+//     notices what is not acknowledged. Both are options that the program may replace. An endpoint
+//     that refuses connections is dialled again at least every 6 s.
 //   - UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS, UNIMPLEMENTED and DEADLINE_EXCEEDED count as
 //     failures of the endpoint, as in the request log of a relay; RESOURCE_EXHAUSTED as a sign of
 //     load; CANCELLED, and a stream that had begun when its deadline came, as neither. All

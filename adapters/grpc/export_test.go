@@ -10,11 +10,11 @@ import (
 // ReadyPicker returns a picker for which every endpoint of the service has a connection.
 func ReadyPicker(r Router, service string) balancer.Picker {
 	endpoints, _ := r.Endpoints(service)
-	p := &picker{router: r, service: service, byAddress: map[string]*connection{}}
+	p := &picker{router: r, service: service, byPlace: map[place]*connection{}}
 	for _, e := range endpoints {
 		c := &connection{endpoint: e}
 		c.state.Store(uint32(connectivity.Ready))
-		p.byAddress[e.Address] = c
+		p.byPlace[placeOf(e)] = c
 	}
 	return p
 }

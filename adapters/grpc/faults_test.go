@@ -304,7 +304,7 @@ func TestCloseEndsWhatIsOnTheWay(t *testing.T) {
 	c := startCluster(t, fleet.Config{Insecure: true})
 	s := c.worker("a", "")
 	c.sees("a")
-	conn, err := ringwaygrpc.NewClient(ringwaygrpc.Config{Router: c.router, Service: "echo"})
+	conn, err := ringwaygrpc.NewClient(ringwaygrpc.Config{Router: c.router, Service: "echo"}, grpc.WithStatsHandler(stages{}))
 	if err != nil {
 		t.Fatal(err)
 	}

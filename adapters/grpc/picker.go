@@ -26,10 +26,10 @@ const maxTried = 8
 
 // picker sends RPCs to the endpoints that the router picks.
 type picker struct {
-	router    Router
-	service   string
-	byAddress map[string]*connection
-	skipped   error
+	router  Router
+	service string
+	byPlace map[place]*connection
+	skipped error
 }
 
 // call is one attempt of an RPC. Calls are pooled with their callback, so that a pick allocates
@@ -79,7 +79,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		c.free()
 		return balancer.PickResult{}, p.refused(info.Ctx, err)
 	}
-	to := p.byAddress[c.pick.Address()]
+	to := p.byPlace[placeOf(c.pick.Endpoint())]
 	if to == nil || to.is() != connectivity.Ready {
 		if to, err = p.another(c, to); err != nil {
 			c.free()
@@ -127,12 +127,12 @@ func (p *picker) another(c *call, to *connection) (*connection, error) {
 			break // those that are left are full, or not for this RPC
 		}
 		c.pick = next
-		if to = p.byAddress[c.pick.Address()]; to != nil && to.is() == connectivity.Ready {
+		if to = p.byPlace[placeOf(c.pick.Endpoint())]; to != nil && to.is() == connectivity.Ready {
 			return to, nil
 		}
 	}
 	full := false
-	for _, to := range p.byAddress { // in random order
+	for _, to := range p.byPlace { // in random order
 		if to.is() != connectivity.Ready {
 			continue
 		}
@@ -154,7 +154,7 @@ func (p *picker) another(c *call, to *connection) (*connection, error) {
 // because all dials failed.
 func (p *picker) noConnection() error {
 	var failed *connection
-	for _, c := range p.byAddress {
+	for _, c := range p.byPlace {
 		if c.is() != connectivity.TransientFailure {
 			return balancer.ErrNoSubConnAvailable
 		}
@@ -162,7 +162,7 @@ func (p *picker) noConnection() error {
 	}
 	switch {
 	case failed != nil: // not wrapped: a status inside would also end RPCs that wait
-		return fmt.Errorf("service %s: none of %d endpoints accepts a connection, such as %s (%s): %v", p.service, len(p.byAddress), failed.endpoint.NodeID, failed.endpoint.Address, *failed.failed.Load())
+		return fmt.Errorf("service %s: none of %d endpoints accepts a connection, such as %s (%s): %v", p.service, len(p.byPlace), failed.endpoint.NodeID, failed.endpoint.Address, *failed.failed.Load())
 	case p.skipped != nil:
 		return fmt.Errorf("service %s: no endpoint can be called: %w", p.service, p.skipped)
 	}

@@ -3,6 +3,7 @@ package ringwaygrpc
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
@@ -12,6 +13,10 @@ import (
 )
 
 const scheme = "ringway"
+
+// reportAfter is how long calls wait for a router that is not ready, before they fail with its
+// reason. It is as long as requests of a router wait by default.
+const reportAfter = 30 * time.Second
 
 // found is what the resolver passes to the balancer. It is an attribute and not a list of
 // addresses, so that no other policy can use the endpoints without the router.
@@ -49,11 +54,18 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context, cc resolver.ClientConn, of found) {
 	defer close(f.done)
-	if err := of.router.WaitReady(ctx); err != nil {
-		if ctx.Err() == nil { // the router has ended: without a report, calls would wait indefinitely
-			cc.ReportError(fmt.Errorf("ringwaygrpc: service %q: %w", of.service, err))
+	for {
+		again, err := waitReady(ctx, of.router)
+		if err == nil {
+			break
 		}
-		return
+		if ctx.Err() != nil {
+			return
+		}
+		cc.ReportError(fmt.Errorf("ringwaygrpc: service %q: %w", of.service, err)) // without a report, calls would wait indefinitely
+		if !again {
+			return
+		}
 	}
 	for {
 		endpoints, changed := of.router.Endpoints(of.service)
@@ -66,6 +78,15 @@ func (f *follower) run(ctx context.Context, cc resolver.ClientConn, of found) {
 			return
 		}
 	}
+}
+
+// waitReady waits for a router until reportAfter has passed. After an error, again reports whether
+// the router may still become ready: it has not ended.
+func waitReady(ctx context.Context, r Router) (again bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, reportAfter)
+	defer cancel()
+	err = r.WaitReady(limited)
+	return limited.Err() != nil, err
 }
 
 // ResolveNow does nothing: every change is reported.

@@ -6,20 +6,25 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"runtime/pprof"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	ringwaygrpc "github.com/ringway/ringway/adapters/grpc"
 	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/fleet"
+	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/relay"
 	"github.com/ringway/ringway/internal/worker"
@@ -39,6 +44,10 @@ func TestMain(m *testing.M) {
 
 // waitTime bounds the waits for events; none takes as long on an idle machine.
 const waitTime = procs.Patience
+
+// callTime is for a call of a router that is ready: far less than waitTime, so that a wait can report
+// a call that is stuck.
+const callTime = 10 * time.Second
 
 // moods of a server.
 const (
@@ -116,13 +125,45 @@ func listen(t testing.TB, s *server, addr string) {
 	t.Cleanup(func(g *grpc.Server) func() { return func() { g.Stop(); <-served } }(s.grpc))
 }
 
+// stage is how far an RPC has come.
+type stage struct{ atomic.Pointer[string] }
+
+// sent is the stage of an RPC that has a connection: it must be answered.
+const sent = "the transport, the sidecar or the server"
+
+type stageKey struct{}
+
+// stages is a stats.Handler that notes the stage of RPCs, so that the error of a stuck one names it.
+type stages struct{}
+
+func (stages) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (stages) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (stages) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (stages) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	at := ""
+	switch s.(type) {
+	case *stats.Begin:
+		at = "the picker, or a dial"
+	case *stats.OutHeader:
+		at = sent
+	case *stats.InHeader:
+		at = "the rest of the answer"
+	}
+	if noted, _ := ctx.Value(stageKey{}).(*stage); noted != nil && at != "" {
+		noted.Store(&at)
+	}
+}
+
 // cluster is a relay, workers, and an observer whose router the clients use.
 type cluster struct {
 	*fleet.Fleet
 	t      testing.TB
 	seed   string
 	router *router.Router
-	run    func() // starts the router
+	// metrics has what the router registers.
+	metrics *prometheus.Registry
+	run     func() // starts the router
 	// offering is the life of the programs that offer the service without an agent.
 	offering context.Context
 	offers   sync.WaitGroup
@@ -140,7 +181,7 @@ func startCluster(t testing.TB, cfg fleet.Config) *cluster {
 func newCluster(t testing.TB, cfg fleet.Config) *cluster {
 	t.Helper()
 	cfg.Cluster, cfg.Environment = "shop", "dev"
-	c := &cluster{t: t, seed: procs.FreeAddr(t)}
+	c := &cluster{t: t, seed: procs.FreeAddr(t), metrics: prometheus.NewRegistry()}
 	cfg.Seeds = []string{c.seed}
 	c.Fleet = fleet.New(cfg)
 	if err := c.StartRelay("relay-1", func(s *relay.Settings) { s.GossipAddr, s.Join = c.seed, nil }); err != nil {
@@ -156,7 +197,7 @@ func newCluster(t testing.TB, cfg fleet.Config) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.router, err = router.New(router.Config{Node: node, PickOnly: true}); err != nil {
+	if c.router, err = router.New(router.Config{Node: node, PickOnly: true, Registerer: c.metrics}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -207,7 +248,7 @@ func (c *cluster) client(change func(*ringwaygrpc.Config), options ...grpc.DialO
 	if change != nil {
 		change(&cfg)
 	}
-	conn, err := ringwaygrpc.NewClient(cfg, options...)
+	conn, err := ringwaygrpc.NewClient(cfg, append(options, grpc.WithStatsHandler(stages{}))...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -219,30 +260,43 @@ func (c *cluster) client(change func(*ringwaygrpc.Config), options ...grpc.DialO
 	return testpb.NewTestServiceClient(conn)
 }
 
-// call makes a unary RPC and returns the worker that answered.
+// call makes a unary RPC and returns the worker that answered. The error of one whose deadline came
+// names where it waited.
 func call(ctx context.Context, client testpb.TestServiceClient, options ...grpc.CallOption) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
-	answer, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, options...)
+	at, resolver := &stage{}, "the resolver"
+	at.Store(&resolver)
+	answer, err := client.UnaryCall(context.WithValue(ctx, stageKey{}, at), &testpb.SimpleRequest{}, options...)
+	if status.Code(err) == codes.DeadlineExceeded {
+		err = fmt.Errorf("the call waited for %s: %w", *at.Load(), err)
+	}
 	return answer.GetServerId(), err
 }
 
 // reaches waits until each of the workers has answered.
 func (c *cluster) reaches(client testpb.TestServiceClient, workers ...string) {
 	c.t.Helper()
-	c.await(workers, func(int) (string, error) { return call(c.t.Context(), client) })
+	c.await(workers, func(ctx context.Context, _ int) (string, error) { return call(ctx, client) })
 }
 
 // reachesByKey is reaches with a new key for each call, for strategies by key.
 func (c *cluster) reachesByKey(client testpb.TestServiceClient, workers ...string) {
 	c.t.Helper()
-	c.await(workers, func(n int) (string, error) {
-		return call(ringwaygrpc.WithKey(c.t.Context(), fmt.Sprint("key-", n)), client)
+	c.await(workers, func(ctx context.Context, n int) (string, error) {
+		return call(ringwaygrpc.WithKey(ctx, fmt.Sprint("key-", n)), client)
 	})
 }
 
-func (c *cluster) await(workers []string, answer func(n int) (string, error)) {
+// await fails if a call that was sent is lost, also if later ones reach the workers.
+func (c *cluster) await(workers []string, answer func(ctx context.Context, n int) (string, error)) {
 	c.t.Helper()
+	ready, cancel := context.WithTimeout(c.t.Context(), waitTime)
+	defer cancel()
+	if err := c.router.WaitReady(ready); err != nil {
+		c.explain()
+		c.t.Fatalf("the router of the client is not ready after %v: %v", waitTime, err)
+	}
 	missing := map[string]bool{}
 	for _, w := range workers {
 		missing[w] = true
@@ -251,13 +305,21 @@ func (c *cluster) await(workers []string, answer func(n int) (string, error)) {
 	defer func() {
 		if len(missing) > 0 {
 			c.t.Logf("no answer from %v: %v", missing, last)
+			c.explain()
 		}
 	}()
 	procs.Await(c.t, fmt.Sprint("answers of ", workers), func() bool {
 		for range 100 { // or until a call fails: the members that this waits for need the processor, too
 			var id string
-			id, last = answer(n)
-			n++
+			ctx, cancel := context.WithTimeout(c.t.Context(), callTime)
+			id, last = answer(ctx, n)
+			cancel()
+			if n++; status.Code(last) == codes.DeadlineExceeded && strings.Contains(last.Error(), sent) {
+				if !c.t.Failed() {
+					c.explain() // while it is stuck
+				}
+				c.t.Errorf("a call is lost: %v", last)
+			}
 			if delete(missing, id); len(missing) == 0 {
 				return true
 			}
@@ -267,6 +329,14 @@ func (c *cluster) await(workers []string, answer func(n int) (string, error)) {
 		}
 		return false
 	})
+}
+
+// explain logs what a stuck cluster does.
+func (c *cluster) explain() {
+	c.t.Helper()
+	var goroutines strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&goroutines, 1) // a Builder returns no error
+	c.t.Logf("exchanges of the router: %v\n%s", logtest.Series(c.t, c.metrics, "ringway_advertise_exchanges_total"), goroutines.String())
 }
 
 // sees waits until the endpoints of the router are those of the workers.

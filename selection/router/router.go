@@ -335,15 +335,31 @@ func (r *Router) Close() error {
 
 // WaitReady waits until the router has joined the cluster, knows its services, and has tried
 // each of its connections once. A program that serves clients waits for it before it accepts
-// them. The error is that of ctx, or that the router has ended.
+// them. The error wraps that of ctx and has what the router still waits for, or is that the router
+// has ended.
 func (r *Router) WaitReady(ctx context.Context) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(r.ended, func() { stop(errEnded) })()
 	if err := r.core.WaitSettled(waiting); err != nil {
-		return cmp.Or(context.Cause(waiting), errEnded) // the end of the core may be seen first
+		err = cmp.Or(context.Cause(waiting), errEnded) // the end of the core may be seen first
+		if ctx.Err() != nil {
+			return fmt.Errorf("router: not ready: %s: %w", r.lacks(), err)
+		}
+		return err
 	}
 	return nil
+}
+
+// lacks returns what the router waits for until it is ready.
+func (r *Router) lacks() string {
+	switch status := r.core.Fleet.Status(); {
+	case status.Joined:
+		return cmp.Or(r.core.Uninformed(), "its first connections are not open yet")
+	case status.Err != nil:
+		return "not joined yet: " + status.Err.Error()
+	}
+	return "not joined yet: the first answer of a seed is awaited"
 }
 
 var errEnded = errors.New("router: it has ended, or could not start: see the error of Run")
