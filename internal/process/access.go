@@ -159,7 +159,7 @@ func parseTokens(text []byte) (tokens [][sha256.Size]byte, err error) {
 }
 
 // Guard passes the requests of callers that may use the API, and all probes, to next. A
-// page of another site in a browser cannot change anything here.
+// page of another site in a browser cannot change anything here, and can only open a page.
 //
 // Without TokenFile and TLS every caller that can reach the address is accepted. Two kinds
 // of requests reach the address although their author cannot, and are refused: requests of
@@ -173,8 +173,8 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 			return
 		}
 		refused := a.authorize(r)
-		if refused == nil && a.origins.Check(r) != nil {
-			refused = &refusal{http.StatusForbidden, "a page of another site may change nothing here: use the command line, or the page of this process", refusedOrigin}
+		if refused == nil && (a.origins.Check(r) != nil || foreignPage(r.Header)) {
+			refused = &refusal{http.StatusForbidden, "a page of another site may use nothing here: use the command line, or the page of this process", refusedOrigin}
 		}
 		if refused == nil {
 			next.ServeHTTP(w, r)
@@ -187,6 +187,18 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 		}
 		WriteJSON(w, refused.status, refused)
 	})
+}
+
+// foreignPage reports whether the page of another origin in a browser makes the request. Such a
+// page could hold the few streams of this process, although it cannot read them. A site is a host
+// with all its ports, so a page of the same site may be that of another program. A link that the
+// user follows is no such request. https://www.w3.org/TR/fetch-metadata/
+func foreignPage(h http.Header) bool {
+	switch h.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return h.Get("Sec-Fetch-Mode") != "navigate" || h.Get("Sec-Fetch-Dest") != "document" || h.Get("Sec-Purpose") != ""
+	}
+	return false
 }
 
 // authorize returns why a request is refused, nil if the request is allowed.

@@ -219,6 +219,45 @@ func TestAPageOfAnotherSiteChangesNothing(t *testing.T) {
 	}
 }
 
+// A request without an effect can still be a stream, of which there are few.
+func TestAPageOfAnotherSiteReadsNothingButOpensAPage(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := guard(t, process.AccessConfig{Registerer: reg})
+	const link, document = "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"
+	for _, c := range []struct {
+		headers []string
+		want    int
+	}{
+		{[]string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"}, 403},
+		{[]string{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}, 403},
+		{[]string{"Sec-Fetch-Site: cross-site"}, 403},
+		{[]string{"Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}, 403}, // another port of this host
+		{[]string{"Sec-Fetch-Site: cross-site", link, "Sec-Fetch-Dest: iframe"}, 403},
+		{[]string{"Sec-Fetch-Site: cross-site", link, document, "Sec-Purpose: prefetch"}, 403},
+		{[]string{"Sec-Fetch-Site: cross-site", link, document}, 200},
+		{[]string{"Sec-Fetch-Site: same-site", link, document}, 200},
+		{[]string{"Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty"}, 200},
+		{[]string{"Sec-Fetch-Site: none", link, document}, 200},
+		{nil, 200},
+	} {
+		for _, method := range []string{"GET", "HEAD"} {
+			w := ask(h, method, "/api/v1/members", c.headers...)
+			if w.Code != c.want {
+				t.Errorf("%s with %q: %d, want %d", method, c.headers, w.Code, c.want)
+			}
+			if w.Code == 403 {
+				checkRefusal(t, w, "cross_origin", "command line")
+			}
+		}
+	}
+	if n := logtest.Series(t, reg, "ringway_admin_refused_total")["cross_origin"]; n != 12 {
+		t.Errorf("%v are counted", n)
+	}
+	if w := ask(h, "POST", "/api/v1/drain", "Sec-Fetch-Site: cross-site", link, document); w.Code != 403 {
+		t.Errorf("a form of another site: %d", w.Code)
+	}
+}
+
 // A page of evil.example whose name is made to mean 127.0.0.1 is of the same origin as
 // the API for a browser. Only the Host header shows it.
 func TestWithoutATokenOnlyTheNamesOfTheProcessAreAnswered(t *testing.T) {

@@ -32,7 +32,8 @@ type AdminConfig struct {
 }
 
 // Serve makes mux the handler of server, protected by Access; access has the fields
-// that c does not have, and its Logger gets what server reports. If server.TLSConfig is
+// that c does not have, and its Logger gets what server reports. A caller that reads no answer
+// loses its connection. If server.TLSConfig is
 // set afterwards, serve with ServeTLS.
 func (c AdminConfig) Serve(server *http.Server, mux *http.ServeMux, access AccessConfig) error {
 	if c.Pprof {
@@ -45,6 +46,11 @@ func (c AdminConfig) Serve(server *http.Server, mux *http.ServeMux, access Acces
 	}
 	server.Handler = a.Guard(mux)
 	a.Secure(server)
+	server.WriteTimeout = writeTimeout
+	if server.HTTP2 == nil {
+		server.HTTP2 = &http.HTTP2Config{}
+	}
+	server.HTTP2.WriteByteTimeout = ReaderPause // for a connection with all its streams
 	server.ErrorLog = log.New(serverErrors{a.cfg.Logger}, "", 0)
 	return nil
 }

@@ -35,8 +35,8 @@
 //   - On loopback a caller is accepted if the Host header is an address or a name of the
 //     process and if no proxy or relay forwarded the request; on other addresses [Access]
 //     requires a token or a certificate. Probes are open to all. A page of another site in a
-//     browser can never change anything. A unix socket is never open to another user, not even
-//     while the socket is created. Profiles are served only if configured.
+//     browser can only open a page, and change nothing. A unix socket is never open to another
+//     user, not even while the socket is created. Profiles are served only if configured.
 //   - No name and no label value of a metric comes from the network or from memberlist. A
 //     measurement of memberlist that [GossipSink] does not know is dropped. memberlist writes
 //     to a global variable of go-metrics, which [GossipSink.Install] sets: only a process with

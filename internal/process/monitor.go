@@ -17,8 +17,6 @@ const (
 	// wait for one reader.
 	monitorReaders = 8
 	monitorLines   = 512
-	// monitorWrite is the time limit for writing the waiting lines to a reader.
-	monitorWrite = 10 * time.Second
 )
 
 // The level without readers: above every other level.
@@ -144,14 +142,14 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer m.unsubscribe(reader)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	control := http.NewResponseController(w)
+	stream := NewStream(w, ReaderPause)
+	defer stream.Close()
 	send := func(line []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(monitorWrite)) // if the writer has no deadlines, the write ends with the connection
-		_, err := w.Write(line)
-		return err == nil && (len(reader.lines) > 0 || control.Flush() == nil)
+		_, err := stream.Write(line)
+		return err == nil && (len(reader.lines) > 0 || stream.Flush() == nil)
 	}
 	w.WriteHeader(http.StatusOK)
-	if control.Flush() != nil {
+	if stream.Flush() != nil {
 		return
 	}
 	for {

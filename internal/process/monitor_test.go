@@ -12,8 +12,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/ringway/ringway/internal/memnet"
 	"github.com/ringway/ringway/internal/process"
 	"github.com/ringway/ringway/internal/procs"
 )
@@ -159,6 +161,59 @@ func TestASlowReaderDelaysNoOtherAndGetsTheNumberOfMissedLines(t *testing.T) {
 	if dropped == 0 || got+dropped != lines {
 		t.Errorf("%d lines came and %d were reported as dropped, of %d", got, dropped, lines)
 	}
+}
+
+// An operator pages through the lines.
+func TestAReaderThatPausesLosesLinesAndNotItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, err := process.NewLogger(io.Discard, "info", "json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := process.NewMonitor()
+		logger := m.Tap(base)
+		network := memnet.New(memnet.Config{})
+		defer network.Close()
+		socket, err := network.Host("192.0.2.1").Listen("192.0.2.1:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: m}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(socket) }()
+		conn, err := network.Host("192.0.2.2").Dial(t.Context(), socket.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const lines = 2000
+		for i := range lines {
+			logger.Info("line "+strings.Repeat("x", 100), "n", i)
+		}
+		time.Sleep(time.Minute)
+		got, dropped := 0, 0
+		for in := bufio.NewScanner(resp.Body); got+dropped < lines && in.Scan(); {
+			var record struct{ Lines int }
+			if err := json.Unmarshal(in.Bytes(), &record); err != nil {
+				t.Error(err)
+			}
+			if dropped += record.Lines; record.Lines == 0 {
+				got++
+			}
+		}
+		if dropped == 0 || got+dropped != lines {
+			t.Errorf("%d lines came and %d were reported as dropped, of %d", got, dropped, lines)
+		}
+		_ = conn.Close()
+		_ = server.Close()
+		<-served
+	})
 }
 
 func TestReadersAreBounded(t *testing.T) {

@@ -35,6 +35,8 @@ const (
 	// go, and comeBackTick how often it counts them.
 	comeBack     = 3 * time.Second
 	comeBackTick = 50 * time.Millisecond
+	// rebalanceWrite limits the write of one report: a rebalance that is not watched ends.
+	rebalanceWrite = 10 * time.Second
 	// away is how long a client that was asked to go counts as on its way. No more are on
 	// their way than there are workers below their shares: with two handshakes of 100 ms at
 	// each, these workers would look as if they hung, and the next clients would come back
@@ -281,6 +283,8 @@ func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routin
 		return
 	}
 	defer r.rebalances.end(s.Name)
+	stream := process.NewStream(w, rebalanceWrite)
+	defer stream.Close()
 	b.awaitJoiners(req.Context())
 	planned, err := b.describe(api.RebalancePlanned)
 	if err != nil {
@@ -290,12 +294,10 @@ func (r *Relay) runRebalance(w http.ResponseWriter, req *http.Request, s *routin
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set(wire.RelayHeader, r.cfg.Membership.ID)
-	control := http.NewResponseController(w)
 	send := func(a api.Rebalance) bool {
-		line, _ := json.Marshal(a)                             // it has no value that cannot be encoded
-		_ = control.SetWriteDeadline(time.Now().Add(tapWrite)) // if the writer has no deadlines, the write ends with the connection
-		_, err := w.Write(append(line, '\n'))
-		return err == nil && control.Flush() == nil
+		line, _ := json.Marshal(a) // it has no value that cannot be encoded
+		_, err := stream.Write(append(line, '\n'))
+		return err == nil && stream.Flush() == nil
 	}
 	if len(planned.AskInstead) == 0 && !send(planned) {
 		return

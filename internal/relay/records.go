@@ -92,8 +92,6 @@ func describeExplained(x *ingress.Explained) api.ExplainedRequest {
 }
 
 const (
-	// tapWrite is the time limit for one write to a reader.
-	tapWrite = 10 * time.Second
 	// tapReport is how often dropped records are reported while no record comes.
 	tapReport = time.Second
 	// tapPause is how long records wait for others after a write. A write for each record
@@ -120,7 +118,8 @@ func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set(wire.RelayHeader, r.cfg.Membership.ID)
-	control := http.NewResponseController(w)
+	stream := process.NewStream(w, process.ReaderPause)
+	defer stream.Close()
 	var batch []byte
 	// send writes the batch and the number of the records that were dropped, if there are any.
 	send := func() bool {
@@ -130,13 +129,12 @@ func (r *Relay) tap(w http.ResponseWriter, req *http.Request, service string) {
 		if len(batch) == 0 {
 			return true
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(tapWrite)) // if the writer has no deadlines, the write ends with the connection
-		_, err := w.Write(batch)
+		_, err := stream.Write(batch)
 		batch = batch[:0]
-		return err == nil && control.Flush() == nil
+		return err == nil && stream.Flush() == nil
 	}
 	w.WriteHeader(http.StatusOK)
-	if control.Flush() != nil {
+	if stream.Flush() != nil {
 		return
 	}
 	tick := time.NewTicker(tapReport)

@@ -27,7 +27,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	gate.await(t, "its way to the relay", func() bool { d := gate.forwarding(t); return d.Forwarding != nil && len(d.Forwarding.Primaries) == 1 })
 
 	const callers, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	resp, body := gate.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "traceparent: 00-"+callers+"-"+span+"-01", "tracestate: a=1", "baggage: who=me")
+	resp, body := gate.call(t, "GET", "/", nil, wire.ServiceHeader+": echo", "traceparent: 00-"+callers+"-"+span+"-01", "tracestate: a=1", "tracestate: b=2", "baggage: who=me")
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status, body)
 	}
@@ -45,7 +45,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	}
 	parent := span
 	for _, s := range []tracingtest.Span{at(gate.id, "relay echo"), at(gate.id, "forward echo"), at(affine.id, "relay echo"), at(affine.id, "upstream echo")} {
-		if s.Trace != callers || s.Parent != parent || s.State != "a=1" || s.Failed {
+		if s.Trace != callers || s.Parent != parent || s.State != "a=1,b=2" || s.Failed {
 			t.Errorf("%s of %s: trace %s %q, parent %s, want %s", s.Name, s.Process, s.Trace, s.State, s.Parent, parent)
 		}
 		parent = s.ID
@@ -59,7 +59,7 @@ func TestATraceGoesFromTheClientOverBothRelaysToTheWorker(t *testing.T) {
 	if got, want := worker.Get("Traceparent"), "00-"+callers+"-"+parent+"-01"; got != want {
 		t.Errorf("the worker got %q, want %q", got, want)
 	}
-	if worker.Get("Tracestate") != "a=1" || worker.Get("Baggage") != "who=me" {
+	if worker.Get("Tracestate") != "a=1,b=2" || worker.Get("Baggage") != "who=me" {
 		t.Errorf("the worker got %v", worker)
 	}
 }

@@ -16,7 +16,8 @@
 //
 // Rules: a Document must not change after it was returned. The goroutine of a request to
 // /events serves that listener and ends with the request: this package starts no
-// goroutines. The number of listeners is limited, and the interval of a listener grows with
-// the time of drawing. Colours are custom properties in assets/page.css, and nowhere else:
+// goroutines. The number of listeners is limited. Listeners of the same sections share what
+// one of them has drawn, for a time that grows with the time of drawing. The first event names
+// the process, and the script loads the page again if that is another. Colours are custom properties in assets/page.css, and nowhere else:
 // a test computes their contrast.
 package statuspage

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +18,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ringway/ringway/internal/api"
 	"github.com/ringway/ringway/internal/logtest"
+	"github.com/ringway/ringway/internal/memnet"
 )
 
 // changing is a process whose document tests change.
@@ -34,10 +37,10 @@ type changing struct {
 
 func (c *changing) config() Config {
 	return Config{Registerer: prometheus.NewRegistry(), Document: func(context.Context, string) Document {
+		time.Sleep(c.takes) // without the lock, on which a bubble does not wait
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.looks++
-		time.Sleep(c.takes)
 		return c.d
 	}}
 }
@@ -62,7 +65,9 @@ type listener struct {
 	status int
 	began  time.Time
 	events []event
-	broken bool
+	// process is what the first event names, if that is before the sections.
+	process string
+	broken  bool
 }
 
 func (l *listener) Header() http.Header    { return l.header }
@@ -79,19 +84,20 @@ func (l *listener) Write(b []byte) (int, error) {
 		if err := json.Unmarshal([]byte(data), &sections); err != nil {
 			return 0, err
 		}
+		if l.process == "" && len(l.events) == 0 && name == "event: process" {
+			l.process = sections["identity"]
+			return len(b), nil
+		}
 		l.events = append(l.events, event{strings.TrimPrefix(name, "event: "), slices.Sorted(maps.Keys(sections)), time.Since(l.began)})
 	}
 	return len(b), nil
 }
 
 // listen connects to /events, until the returned function ends it and waits.
-func listen(mux http.Handler, header ...string) (l *listener, stop func()) {
+func listen(mux http.Handler) (l *listener, stop func()) {
 	l = &listener{header: http.Header{}, began: time.Now()}
 	ctx, cancel := context.WithCancel(context.Background())
 	req := httptest.NewRequestWithContext(ctx, "GET", "/events", nil)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -201,6 +207,32 @@ func TestAListenerThatIsSlowToDrawRestsLonger(t *testing.T) {
 	})
 }
 
+// The sections of one service are the same for all, so a second listener costs no drawing.
+func TestListenersOfTheSameSectionsShareWhatIsDrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &changing{d: relayDocument(4), takes: time.Second}
+		mux := serve(c.config())
+		first, stopFirst := listen(mux)
+		second, stopSecond := listen(mux)
+		pass(20*time.Second - time.Millisecond)
+		if c.looks != 4 {
+			t.Errorf("looked %d times in 20 s, want 4: one second of work in five", c.looks)
+		}
+		pass(500 * time.Millisecond)
+		c.change(func(d *Document) { d.InFlight++ })
+		stopFirst() // while one of them draws
+		pass(6 * time.Second)
+		stopSecond()
+		whole := event{"sections", []string{"callers", "figures", "fleet", "links", "members", "peers", "ring", "services", "state"}, time.Second}
+		if diff := cmp.Diff([]event{whole, {"beat", []string{}, 16 * time.Second}}, first.events, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("the first (-want +got):\n%s", diff)
+		}
+		if len(second.events) != 3 || second.events[2].Name != "sections" || second.events[0].At != time.Second {
+			t.Errorf("the second: %+v", second.events)
+		}
+	})
+}
+
 func TestNothingIsDrawnWithoutListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &changing{d: relayDocument(4)}
@@ -282,16 +314,65 @@ func TestListenersAreBounded(t *testing.T) {
 	}
 }
 
-func TestThePageOfAnotherSiteMustNotListen(t *testing.T) {
+// A page that stays open may reach a newer build at its address, or another member.
+func TestTheFirstEventNamesTheProcessAsItsPageDoes(t *testing.T) {
+	seen := map[string]string{}
+	for name, change := range map[string]func(*Document){
+		"the same": func(d *Document) { d.Uptime, d.Ready, d.InFlight = time.Second, false, 0 }, "another member": func(d *Document) { d.ID = "relay-2" },
+		"another role": func(d *Document) { d.Role = "gate" }, "another build": func(d *Document) { d.Build = "v1.2.4" }, "another cluster": func(d *Document) { d.Cluster = "other" },
+		"another environment": func(d *Document) { d.Environment = "test" }, "another datacenter": func(d *Document) { d.Datacenter = "fra" },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &changing{d: relayDocument(4)}
+			change(&c.d)
+			l, stop := listen(serve(c.config()))
+			synctest.Wait()
+			stop()
+			page := attr(all(parse(t, get(t, c.config(), "/").Body.Bytes()), "html")[0], "data-process")
+			if l.process == "" || l.process != page || len(l.events) != 1 {
+				t.Errorf("%s: the event has %q, the page %q; then %v", name, l.process, page, l.events)
+			}
+			if before := seen[l.process]; before != "" {
+				t.Errorf("%s has the identity of %s", name, before)
+			}
+			seen[l.process] = name
+		})
+	}
+}
+
+func TestALargeEventPassesASlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &changing{d: relayDocument(4)}
-		cfg := c.config()
-		l, stop := listen(serve(cfg), "Sec-Fetch-Site", "cross-site")
-		synctest.Wait()
-		if l.status != http.StatusForbidden || c.looks != 0 || gauge(t, cfg, "ringway_status_page_refused_total") != 1 {
-			t.Errorf("%d, %d looks", l.status, c.looks)
+		c.d.Notices[0].Text = strings.Repeat("x", 1<<20)
+		network := memnet.New(memnet.Config{})
+		defer network.Close()
+		socket, err := network.Host("192.0.2.1").Listen("192.0.2.1:80")
+		if err != nil {
+			t.Fatal(err)
 		}
-		stop()
+		server := &http.Server{Handler: serve(c.config())}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(socket) }()
+		conn, err := network.Host("192.0.2.2").Dial(t.Context(), socket.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET /events HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		began, got, piece := time.Now(), 0, make([]byte, 16<<10)
+		for err == nil && got <= 2<<20 { // the section has the text twice
+			var n int
+			n, err = io.ReadFull(conn, piece)
+			got += n
+			time.Sleep(time.Second)
+		}
+		if err != nil || time.Since(began) < time.Minute {
+			t.Errorf("%d bytes after %v: %v", got, time.Since(began), err)
+		}
+		_ = conn.Close()
+		_ = server.Close()
+		<-served
 	})
 }
 
@@ -324,7 +405,7 @@ func TestTheStreamEndsWithTheServerAndWithTheClient(t *testing.T) {
 			}
 			lines := bufio.NewReader(answer.Body)
 			first, err := lines.ReadString('\n')
-			if err != nil || first != "event: sections\n" {
+			if err != nil || first != "event: process\n" {
 				t.Fatalf("%q %v", first, err)
 			}
 			if end == "server" {

@@ -42,11 +42,12 @@ const (
 	defaultHeartbeat = 15 * time.Second
 	defaultListeners = 16
 	defaultRows      = 200
-	// writeTimeout limits a write to a listener that does not read.
+	// writeTimeout limits the write to a listener that does not read, of 64 KiB each. So an event
+	// of any size passes a link of 50 kbit/s.
 	writeTimeout = 10 * time.Second
-	// restFactor limits the CPU time: after drawing, a listener waits for restFactor times
-	// the time of drawing, so a page costs a fifth of a core at most, whatever the size of
-	// the fleet.
+	// restFactor limits the CPU time: what was drawn is used for restFactor times the time of
+	// drawing, so a page costs a fifth of a core at most, whatever the size of the fleet and
+	// the number of its listeners.
 	restFactor = 4
 )
 
@@ -56,16 +57,14 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 
 type handler struct {
 	cfg       Config
+	drawings  shared
 	listeners atomic.Int64
 	listening prometheus.Gauge
 	refused   *prometheus.CounterVec
 }
 
-// The reasons of refusing a listener.
-const (
-	refusedFull      = "too_many"
-	refusedCrossSite = "cross_site"
-)
+// refusedFull is why a listener is refused. [process.Access] refuses those of other sites.
+const refusedFull = "too_many"
 
 // Handle adds the page to a mux: GET /, /events and /assets/. It starts no goroutine. It
 // panics if the metrics are registered already, like promauto.
@@ -85,10 +84,11 @@ func Handle(mux *http.ServeMux, cfg Config) {
 	f := metric.With(cfg.Registerer)
 	h := &handler{
 		cfg:       cfg,
+		drawings:  shared{drawings: map[query]*drawings{}},
 		listening: f.Gauge("ringway_status_page_listeners", "Browsers that the status page is kept up to date for."),
-		refused:   f.CounterVec("ringway_status_page_refused_total", "Listeners of the status page refused, by reason: too_many, or cross_site, when another site's page asked.", "reason"),
+		refused:   f.CounterVec("ringway_status_page_refused_total", "Listeners of the status page refused, by reason: too_many.", "reason"),
 	}
-	metric.StartAtZero(h.refused, refusedFull, refusedCrossSite)
+	metric.StartAtZero(h.refused, refusedFull)
 	mux.HandleFunc("GET /{$}", h.page)
 	mux.HandleFunc("GET /events", h.events)
 	for _, name := range assetNames() {
@@ -140,17 +140,14 @@ func (h *handler) page(w http.ResponseWriter, req *http.Request) {
 	if q.Service != "" && v.Document.Focus == nil && !v.Document.worker() {
 		w.WriteHeader(http.StatusNotFound)
 	}
-	_, _ = w.Write(text) // an error concerns only the connection of the client
+	whole := process.NewStream(w, writeTimeout)
+	defer whole.Close()
+	_, _ = whole.Write(text) // an error concerns only the connection of the client
 }
 
 // events sends the changed sections until the client disconnects or the server ends.
 func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	secure(w.Header())
-	if req.Header.Get("Sec-Fetch-Site") == "cross-site" {
-		h.refused.WithLabelValues(refusedCrossSite).Inc()
-		process.WriteError(w, http.StatusForbidden, "the page of another site must not listen here")
-		return
-	}
 	if h.listeners.Add(1) > int64(h.cfg.Listeners) {
 		h.listeners.Add(-1)
 		h.refused.WithLabelValues(refusedFull).Inc()
@@ -163,12 +160,15 @@ func (h *handler) events(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
-	s := stream{w, http.NewResponseController(w)}
+	s := stream{process.NewStream(w, writeTimeout)}
+	defer s.Close()
 	_ = h.send(req.Context(), s, readQuery(req.URL.Query())) // the error is that of the connection, or the end of the request
 }
 
 // send sends events until ctx ends or an event cannot be sent.
 func (h *handler) send(ctx context.Context, s stream, q query) error {
+	own, leave := h.drawings.join(q)
+	defer leave()
 	var last map[string]string
 	var lastSent time.Time
 	timer := time.NewTimer(0)
@@ -179,34 +179,36 @@ func (h *handler) send(ctx context.Context, s stream, q query) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		began := time.Now()
-		now, err := h.render(ctx, q).drawSections()
+		now, err := h.sections(ctx, own, q)
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
-		switch news := changed(last, now); {
+		if last == nil { // before the sections, for which the page may be too old
+			if err := s.event("process", struct {
+				Identity string `json:"identity"`
+			}{now.identity}); err != nil {
+				return err
+			}
+		}
+		switch news := changed(last, now.sections); {
 		case len(news) > 0:
 			if err := s.event("sections", news); err != nil {
 				return err
 			}
-			last, lastSent = now, time.Now()
+			last, lastSent = now.sections, time.Now()
 		case time.Since(lastSent) >= h.cfg.Heartbeat:
 			if err := s.event("beat", struct{}{}); err != nil {
 				return err
 			}
 			lastSent = time.Now()
 		}
-		timer.Reset(max(h.cfg.Interval, restFactor*took))
+		timer.Reset(max(h.cfg.Interval, time.Until(now.due)))
 	}
 }
 
 // stream writes one answer of server-sent events:
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
-type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
+type stream struct{ *process.Stream }
 
 // event sends one event. JSON has no line breaks, so the data is one line.
 func (s stream) event(name string, v any) error {
@@ -217,10 +219,9 @@ func (s stream) event(name string, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	b.WriteByte('\n')                                            // the second line break: Encode wrote one
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
-	if _, err := s.w.Write(b.Bytes()); err != nil {
+	b.WriteByte('\n') // the second line break: Encode wrote one
+	if _, err := s.Write(b.Bytes()); err != nil {
 		return err
 	}
-	return s.control.Flush()
+	return s.Flush()
 }

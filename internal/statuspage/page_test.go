@@ -383,6 +383,31 @@ func TestManyRowsAreCutAndThoseInTroubleStay(t *testing.T) {
 	}
 }
 
+// A fleet that scales down and up again has many workers that left.
+func TestMembersThatLeftTakeNoRowOfOneThatIsThere(t *testing.T) {
+	d := relayDocument(0)
+	d.Members = nil
+	for i := range 1000 {
+		m := member(fmt.Sprintf("worker-%d", i), "worker", api.MemberAlive, "")
+		if i < 300 {
+			m.State = api.MemberLeft
+		}
+		d.Members = append(d.Members, m)
+	}
+	d.Members = append(d.Members, member("relay-1", "relay", api.MemberAlive, ""), member("relay-2", "relay", api.MemberAlive, ""), member("worker-lost", "worker", api.MemberFailed, ""))
+	section := byID(t, parse(t, get(t, config(d), "/").Body.Bytes()), "members")
+	rows := table(t, section)
+	if len(rows) != 1+defaultRows || !strings.HasPrefix(rows[1], "worker-lost |") || !strings.HasPrefix(rows[2], "relay-1 this one |") || !strings.HasPrefix(rows[3], "relay-2 |") || !strings.HasPrefix(rows[4], "worker-300 |") {
+		t.Errorf("%d rows, the first %q", len(rows), rows[:5])
+	}
+	d.Members = slices.Concat(d.Members[:310], d.Members[1000:])
+	cfg := config(d)
+	rows = table(t, byID(t, parse(t, get(t, cfg, "/").Body.Bytes()), "members"))
+	if !strings.HasPrefix(rows[13], "worker-309 |") || !strings.HasPrefix(rows[14], "worker-0 |") {
+		t.Errorf("after those that are alive %q", rows[13:15])
+	}
+}
+
 func TestOfManyRelaysThePageShowsThoseFirstThatAreNotReady(t *testing.T) {
 	d := relayDocument(4)
 	d.Fleet = &api.Fleet{Relay: "relay-1"}

@@ -2,6 +2,8 @@ package statuspage
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"slices"
@@ -96,7 +98,9 @@ func newView(d *Document, q query, most int) *view {
 	slices.SortStableFunc(members, func(a, b api.ListedMember) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), process.Natural(a.ID, b.ID))
 	})
-	v.Members = limit(members, q, most, func(m api.ListedMember) bool { return m.State != api.MemberAlive || m.ID == d.ID })
+	v.Members = limit(members, q, most, func(m api.ListedMember) bool {
+		return m.State != api.MemberAlive && m.State != api.MemberLeft || m.ID == d.ID
+	})
 	v.Services = limit(d.Services, q, most, func(s Row) bool { return s.Ready == 0 || v.Chosen(s.Service) })
 	if d.Fleet != nil {
 		v.Relays = limit(d.Fleet.Relays, q, most, func(r api.FleetRelay) bool { return !r.Ready && r.State != api.MemberLeft || r.ID == d.ID })
@@ -144,6 +148,13 @@ func place(m api.ListedMember) int {
 		return 3
 	}
 	return 2
+}
+
+// Identity changes with what only a reload of the page replaces: its head, style and script.
+func (v *view) Identity() string {
+	d, h := v.Document, sha256.New()
+	fmt.Fprintf(h, "%q", []string{version, d.ID, d.Role, d.Cluster, d.Environment, d.Datacenter, d.Build})
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
 // Worker and Gate report the role of the process, if it is not a relay.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,5 +125,41 @@ func TestThousandsOfWorkersStayLegible(t *testing.T) {
 	picture(t, p, "thousands")
 	if err := p.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A page stays open over an upgrade, and an address can become that of another member.
+func TestThePageIsLoadedAgainWhenAnotherProcessAnswers(t *testing.T) {
+	b := startBrowser(t)
+	handlerOf := func(d statuspage.Document) *http.ServeMux {
+		mux := http.NewServeMux()
+		statuspage.Handle(mux, statuspage.Config{Document: func(context.Context, string) statuspage.Document { return d }, Registerer: prometheus.NewRegistry()})
+		return mux
+	}
+	var handler atomic.Pointer[http.ServeMux]
+	one := handlerOf(statuspage.Document{ID: "relay-1", Role: "relay", Build: "v1.0.0"})
+	handler.Store(one)
+	first, end := context.WithCancel(context.Background()) // of its streams: a connection that breaks would be an error of the page
+	t.Cleanup(end)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := handler.Load()
+		if h == one && r.URL.Path == "/events" {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(first, cancel)()
+			r = r.WithContext(ctx)
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	p := tab(t, b, browser.TabConfig{}, server.URL+"/?all=1")
+	await(t, p, "the page is live", live)
+	evaluate[bool](t, p, `(window.mine = "kept", true)`)
+	handler.Store(handlerOf(statuspage.Document{ID: "relay-2", Role: "gate", Build: "v1.1.0"}))
+	end()
+	await(t, p, "the page is that of the other process", `document.querySelector("h1 .name").textContent === "relay-2" && location.search === "?all=1"`)
+	await(t, p, "the page is live", live)
+	if evaluate[bool](t, p, `window.mine === "kept"`) {
+		t.Error("the page was not loaded again")
 	}
 }

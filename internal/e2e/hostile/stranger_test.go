@@ -132,7 +132,7 @@ func TestAPageInABrowserDoesNotReachTheAdminAPI(t *testing.T) {
 		}
 		for _, header := range []map[string]string{
 			{"Host": "evil.example"}, {"Host": "evil.example:" + port}, {"Host": "127.0.0.1.evil.example"}, {"Host": "localhost.evil.example"},
-			{"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-Proto": "https"}, {"Forwarded": "for=192.0.2.1"}, {"Via": "1.1 proxy"}, {"Ringway-Hop": "r2"}, {serviceHeader: echo},
+			{"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-Proto": "https"}, {"Forwarded": "for=192.0.2.1"}, {"Via": "1.1 proxy"}, {"Ringway-Hop": "r2"}, {serviceHeader: echo}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
 		} {
 			for _, asked := range []call{{method: http.MethodGet, path: "/api/v1/members"}, {method: http.MethodGet, path: "/metrics"}, {method: http.MethodPost, path: "/api/v1/drain"}, {method: http.MethodPost, path: "/api/v1/reload"}} {
 				asked.addr, asked.header = admin, header

@@ -210,6 +210,32 @@ func TestARequestThatIsNotSampledPassesThatToTheWorkerAndExportsNothing(t *testi
 	}
 }
 
+// A list in several fields is one list: https://www.w3.org/TR/trace-context/#tracestate-header.
+func TestSeveralFieldsOfATracesStateAreOneList(t *testing.T) {
+	var seen headers
+	h := tracedTo(t, 0, endpoint(t, &seen))
+	ask(h, "echo", "traceparent: "+callers, "tracestate: a=1", "tracestate: b=2,c=3")
+	for _, s := range h.collector.Await(2) {
+		if s.State != "a=1,b=2,c=3" {
+			t.Errorf("%s has the state %q", s.Name, s.State)
+		}
+	}
+	if got := seen.of("Tracestate"); !slices.Equal(got, []string{"a=1,b=2,c=3"}) {
+		t.Errorf("the worker got %q", got)
+	}
+}
+
+// The request log names no caller's trace then either.
+func TestTwoCallersTracesAreNone(t *testing.T) {
+	var seen headers
+	h := tracedTo(t, 0, endpoint(t, &seen))
+	ask(h, "echo", "traceparent: "+callers, "traceparent: "+callers, "tracestate: a=1")
+	got := seen.of("Traceparent")
+	if len(got) != 1 || strings.Contains(got[0], callersTrace) || !strings.HasSuffix(got[0], "-00") || seen.of("Tracestate") != nil {
+		t.Errorf("the worker got %q, %q", got, seen.of("Tracestate"))
+	}
+}
+
 // Without tracing a relay is no part of any trace.
 func TestWithoutTracingTheHeadersOfTracesPassUnchanged(t *testing.T) {
 	var seen headers
@@ -289,6 +315,31 @@ func TestARequestTooManyIsInATraceToo(t *testing.T) {
 	has(t, spans[0], map[string]string{"ringway.service": "echo", "error.type": "overloaded", "http.response.status_code": "503"})
 	if !spans[0].Failed {
 		t.Errorf("%+v", spans[0])
+	}
+}
+
+// A collector's message is one piece: bytes that protobuf refuses in one span lose all spans of it.
+func TestANameThatIsNoTextLosesNoSpan(t *testing.T) {
+	collector := tracingtest.New(t)
+	spans, err := tracing.Start(tracing.Config{
+		Endpoint: collector.URL(), Delay: time.Hour, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := handlerTo(t, tracing.Requests(spans.Tracer()), endpoint(t, &headers{}))
+	cut := strings.Repeat("a", 79)
+	for _, service := range []string{"\xff", cut + "ä", "echo"} {
+		ask(h, service, "traceparent: "+callers)
+	}
+	if err := spans.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	got := collector.Spans()
+	for _, name := range []string{"relay \uFFFD", "relay " + cut + "\uFFFD", "relay echo", "upstream echo"} {
+		if len(named(got, name)) != 1 {
+			t.Errorf("no span %q: %+v", name, got)
+		}
 	}
 }
 

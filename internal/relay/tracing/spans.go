@@ -2,8 +2,11 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -60,14 +63,15 @@ type spans struct {
 
 // Begin implements ingress.Tracer.
 func (t requests) Begin(r *http.Request, of ingress.TracedRequest) ingress.Trace {
+	of.Service = valid(of.Service)
 	s := &spans{tracer: t.tracer, of: of}
-	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx := propagator.Extract(r.Context(), callerCarrier{r.Header})
 	s.ctx, s.request = t.tracer.Start(ctx, "relay "+of.Service, trace.WithSpanKind(trace.SpanKindServer))
 	if s.request.IsRecording() {
-		s.request.SetAttributes(attribute.String(attrRelay, of.Relay), attribute.String(attrService, of.Service),
-			attribute.String(attrMethod, r.Method), attribute.Bool(attrHop, of.FromRelay))
+		s.request.SetAttributes(text(attrRelay, of.Relay), text(attrService, of.Service),
+			text(attrMethod, r.Method), attribute.Bool(attrHop, of.FromRelay))
 		if of.Caller != "" {
-			s.request.SetAttributes(attribute.String(attrCaller, of.Caller))
+			s.request.SetAttributes(text(attrCaller, of.Caller))
 		}
 	}
 	return s
@@ -88,13 +92,13 @@ func (s *spans) Attempt(a ingress.TracedAttempt) {
 	if !s.attempt.IsRecording() {
 		return
 	}
-	chosen := []attribute.KeyValue{attribute.String(attrChosen, a.Node)}
+	chosen := []attribute.KeyValue{text(attrChosen, a.Node)}
 	if d := a.Decision; d != nil {
-		chosen = append(chosen, attribute.String(attrStrategy, d.Strategy), attribute.String(attrReason, d.Reason), attribute.StringSlice(attrCandidates, candidateTexts(d.Candidates)))
+		chosen = append(chosen, text(attrStrategy, d.Strategy), text(attrReason, d.Reason), attribute.StringSlice(attrCandidates, candidateTexts(d.Candidates)))
 	}
 	s.request.SetAttributes(chosen...) // the attributes of the last attempt remain
-	s.attempt.SetAttributes(append(chosen, attribute.String(attrRelay, s.of.Relay), attribute.String(attrService, s.of.Service),
-		attribute.Int(attrAttempt, s.attempts), attribute.String(attrPeer, a.Address))...)
+	s.attempt.SetAttributes(append(chosen, text(attrRelay, s.of.Relay), text(attrService, s.of.Service),
+		attribute.Int(attrAttempt, s.attempts), text(attrPeer, a.Address))...)
 }
 
 // candidateTexts returns the candidates with their scores, as many as a span holds.
@@ -105,7 +109,7 @@ func candidateTexts(candidates []routing.Candidate) []string {
 		if c.Note != "" {
 			text += " (" + c.Note + ")"
 		}
-		texts = append(texts, text)
+		texts = append(texts, valid(text))
 	}
 	return texts
 }
@@ -123,11 +127,14 @@ func (s *spans) Answered(status int) {
 // Failed adds an event to the request's span as well.
 func (s *spans) Failed(stage string, err error) {
 	if s.attempt.IsRecording() {
+		if text := err.Error(); !utf8.ValidString(text) {
+			err = errors.New(valid(text))
+		}
 		s.attempt.RecordError(err)
-		s.attempt.SetAttributes(attribute.String(attrStage, stage))
+		s.attempt.SetAttributes(text(attrStage, stage))
 		s.attempt.SetStatus(codes.Error, stage)
 		s.request.AddEvent("attempt failed", trace.WithAttributes(attribute.Int(attrAttempt, s.attempts),
-			attribute.String(attrChosen, s.chosen), attribute.String(attrStage, stage), attribute.String("exception.message", err.Error())))
+			text(attrChosen, s.chosen), text(attrStage, stage), text("exception.message", err.Error())))
 	}
 	s.endAttempt()
 }
@@ -142,6 +149,31 @@ func (s *spans) Fields(fields []wire.Field) []wire.Field {
 	propagator.Inject(trace.ContextWithSpan(s.ctx, s.attempt), fieldCarrier{&fields})
 	return fields
 }
+
+// valid replaces what is not UTF-8. A client can send such bytes, and the exporter drops a batch
+// of all requests that has them.
+func valid(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
+
+func text(key, value string) attribute.KeyValue { return attribute.String(key, valid(value)) }
+
+// callerCarrier reads the fields of the caller: https://www.w3.org/TR/trace-context/.
+type callerCarrier struct{ header http.Header }
+
+// Get combines the fields of a list. A field of which there may be only one counts only if it is
+// alone.
+func (c callerCarrier) Get(name string) string {
+	values := c.header.Values(name)
+	if name != "tracestate" && len(values) > 1 {
+		return ""
+	}
+	return strings.Join(values, ",")
+}
+
+// Keys implements propagation.TextMapCarrier; it is not used.
+func (c callerCarrier) Keys() []string { return nil }
+
+// Set implements propagation.TextMapCarrier; it is not used.
+func (c callerCarrier) Set(string, string) {}
 
 // fieldCarrier collects the injected fields.
 type fieldCarrier struct{ fields *[]wire.Field }
@@ -162,14 +194,14 @@ func (s *spans) End(e ingress.TracedEnd) {
 		s.endAttempt()
 	}
 	if s.request.IsRecording() {
-		s.request.SetAttributes(attribute.Int(attrAttempts, s.attempts), attribute.String(attrOutcome, e.Outcome))
+		s.request.SetAttributes(attribute.Int(attrAttempts, s.attempts), text(attrOutcome, e.Outcome))
 		if e.Status != 0 {
 			s.request.SetAttributes(attribute.Int(attrStatus, e.Status))
 		}
 		reason := e.Outcome
 		if e.Code != "" {
 			reason = string(e.Code)
-			s.request.SetAttributes(attribute.String(attrErrorType, reason))
+			s.request.SetAttributes(text(attrErrorType, reason))
 		}
 		if e.Failed {
 			s.request.SetStatus(codes.Error, reason)

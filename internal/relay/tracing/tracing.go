@@ -92,14 +92,15 @@ func Start(cfg Config) (*Tracing, error) {
 	if cfg.Delay == 0 {
 		cfg.Delay = time.Second
 	}
-	queue := sdk.NewBatchSpanProcessor(
-		&reporter{SpanExporter: exporter, endpoint: target, logger: cfg.Logger, metrics: newMetrics(cfg.Registerer)},
+	waiting, metrics := &waiting{}, newMetrics(cfg.Registerer)
+	batches := sdk.NewBatchSpanProcessor(
+		&reporter{SpanExporter: exporter, endpoint: target, logger: cfg.Logger, metrics: metrics, waiting: waiting},
 		sdk.WithMaxQueueSize(queueSize), sdk.WithBatchTimeout(cfg.Delay), sdk.WithExportTimeout(exportTimeout),
 	)
 	return &Tracing{client, sdk.NewTracerProvider(
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(cfg.SampleRatio))),
 		sdk.WithResource(resource.NewSchemaless(cfg.Resource...)),
-		sdk.WithSpanProcessor(queue),
+		sdk.WithSpanProcessor(&queue{SpanProcessor: batches, waiting: waiting, dropped: metrics.dropped, logger: cfg.Logger}),
 	)}, nil
 }
 
@@ -122,6 +123,7 @@ type reporter struct {
 	endpoint string
 	logger   *slog.Logger
 	metrics  *metrics
+	waiting  *waiting
 
 	away bool // no lock, because exports run one at a time
 }
@@ -141,12 +143,13 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 		}
 	}
 	r.away = err != nil
+	r.waiting.remove(len(spans))
 	return nil
 }
 
-type metrics struct{ sent, lost prometheus.Counter }
+type metrics struct{ sent, lost, dropped prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	spans := metric.With(reg).CounterVec("ringway_trace_spans_total", "Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.", "result")
-	return &metrics{sent: spans.WithLabelValues("sent"), lost: spans.WithLabelValues("failed")}
+	spans := metric.With(reg).CounterVec("ringway_trace_spans_total", "Spans that ended, by result: sent to the collector, failed to be sent, dropped because the queue was full.", "result")
+	return &metrics{sent: spans.WithLabelValues("sent"), lost: spans.WithLabelValues("failed"), dropped: spans.WithLabelValues("dropped")}
 }

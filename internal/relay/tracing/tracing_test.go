@@ -2,6 +2,7 @@ package tracing_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,8 +18,10 @@ import (
 
 	"github.com/ringway/ringway/internal/logtest"
 	"github.com/ringway/ringway/internal/procs"
+	"github.com/ringway/ringway/internal/proxy/ingress"
 	"github.com/ringway/ringway/internal/relay/tracing"
 	"github.com/ringway/ringway/internal/relay/tracing/tracingtest"
+	"github.com/ringway/ringway/internal/routing"
 )
 
 // start returns a pipeline to endpoint that ends with the test.
@@ -102,8 +105,8 @@ func TestACollectorThatIsAwayIsLoggedOnceAndItsSpansAreCounted(t *testing.T) {
 			_, span := tr.Tracer().Start(t.Context(), "one")
 			span.End()
 		}
-		text := "# HELP ringway_trace_spans_total Spans given to the collector, by result: sent, failed. Those that a full queue dropped are in neither.\n# TYPE ringway_trace_spans_total counter\n" +
-			"ringway_trace_spans_total{result=\"failed\"} " + failed + "\nringway_trace_spans_total{result=\"sent\"} " + sent + "\n"
+		text := "# HELP ringway_trace_spans_total Spans that ended, by result: sent to the collector, failed to be sent, dropped because the queue was full.\n# TYPE ringway_trace_spans_total counter\n" +
+			"ringway_trace_spans_total{result=\"dropped\"} 0\nringway_trace_spans_total{result=\"failed\"} " + failed + "\nringway_trace_spans_total{result=\"sent\"} " + sent + "\n"
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // polls a state
 			err := testutil.GatherAndCompare(reg, strings.NewReader(text))
 			if err == nil {
@@ -123,6 +126,41 @@ func TestACollectorThatIsAwayIsLoggedOnceAndItsSpansAreCounted(t *testing.T) {
 	spans(1, "3", "2")
 	if away, back := out.Lines("cannot be sent"), out.Lines("takes spans again"); away != 1 || back != 1 {
 		t.Errorf("said %d times that it is away and %d times that it is back:\n%s", away, back, out.String())
+	}
+}
+
+func TestSpansThatAFullQueueDropsAreCountedAndLoggedOnce(t *testing.T) {
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-answer
+	}))
+	defer collector.Close()
+	out, reg := &logtest.Log{}, prometheus.NewRegistry()
+	tr := start(t, tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Logger: slog.New(slog.NewTextHandler(out, nil)), Registerer: reg})
+	const queue, ended = 4096, 5000
+	end := func(n int) {
+		for range n {
+			_, span := tr.Tracer().Start(t.Context(), "one")
+			span.End()
+		}
+	}
+	end(1)
+	<-asked
+	end(ended - 1)
+	count := func() map[string]float64 { return logtest.Series(t, reg, "ringway_trace_spans_total") }
+	if got := count(); got["dropped"] != ended-queue || got["sent"] != 0 {
+		t.Errorf("while the collector does not answer: %v", got)
+	}
+	close(answer)
+	if err := tr.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := count(); got["dropped"] != ended-queue || got["sent"] != queue || got["failed"] != 0 {
+		t.Errorf("after the end: %v", got)
+	}
+	if n := out.Lines("dropped"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, out.String())
 	}
 }
 
@@ -180,6 +218,23 @@ func TestAStopSendsWhatWaitsAndDoesNotWaitForACollectorThatHangs(t *testing.T) {
 	_ = tr.Close(ctx)
 	if took := time.Since(began); took > 9*time.Second { // the exporter's own patience is 10 s
 		t.Errorf("the stop took %v", took)
+	}
+}
+
+// An error may quote what a client or a service has sent.
+func TestTheTextOfAFailureThatIsNoTextLosesNoSpan(t *testing.T) {
+	c := tracingtest.New(t)
+	tr := start(t, tracing.Config{Endpoint: c.URL(), SampleRatio: 1})
+	spans := tracing.Requests(tr.Tracer()).Begin(httptest.NewRequest("GET", "/", http.NoBody), ingress.TracedRequest{Relay: "r1", Service: "echo", Caller: "c\xff"})
+	spans.Attempt(ingress.TracedAttempt{Node: "w\xff", Address: "a\xff", Decision: &routing.Decision{Candidates: []routing.Candidate{{Node: "w\xff", Note: "n\xff"}}}})
+	spans.Failed("head", errors.New("bad answer \xff"))
+	spans.End(ingress.TracedEnd{Outcome: "failed"})
+	for _, s := range c.Await(2) {
+		for _, e := range s.Events {
+			if got := e.Attributes["exception.message"]; got != "bad answer \uFFFD" {
+				t.Errorf("%s: %s has %q", s.Name, e.Name, got)
+			}
+		}
 	}
 }
 

@@ -106,6 +106,12 @@
   function open() {
     if (source) return;
     source = new EventSource("events" + location.search);
+    source.addEventListener("process", (event) => {
+      if (JSON.parse(event.data).identity === document.documentElement.dataset.process) return;
+      close(); // the sections are those of another build or member
+      say("lost", "Another process answers, reloading");
+      watch = setTimeout(() => location.reload(), Math.max(0, 10000 - performance.now())); // an address with two processes does not load without end
+    });
     source.addEventListener("sections", (event) => {
       heard();
       show(JSON.parse(event.data));
