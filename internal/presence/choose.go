@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -168,15 +169,15 @@ func (f *Fleet) believes(w listed) bool {
 	return certificate != nil && certificate.Claims.Node == w.id && f.cfg.Identity.Recheck(certificate) == nil
 }
 
-// judge returns of all listings of a worker the best of its latest life that is proven, with the host and
-// the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each life
-// from one relay at a time, which another one replaces if it does not answer. mu is held.
+// judge returns of all listings of a worker the best of its latest life that is proven, with the host, the
+// origin and the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each
+// life from one relay at a time, which another one replaces if it does not answer. mu is held.
 //
 // A worker that renews its certificate is listed with the new one by all its relays at the same time.
 // Until that one is here, the former choice stays.
 //
 // A listing is the statement of its relay. The worker has signed the id and the epoch of its
-// record, so a listing counts only for a life whose record is here. Host and drain are not signed.
+// record, so a listing counts only for a life whose record is here. Host, origin and drain are not signed.
 func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (settled choice, ok, proven bool) {
 	of := f.buffer[:0]
 	proven = true
@@ -199,6 +200,7 @@ func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (se
 			return
 		}
 		w.sequence = min(w.sequence, f.records[w.instance]) // more than that nothing has proven
+		w.datacenter = f.provenDatacenter(w)
 		switch c := (choice{w, relay}); {
 		case !ok || c.epoch > settled.epoch:
 			settled, ok, of = c, true, append(of[:0], c)
@@ -224,20 +226,43 @@ func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (se
 	}
 	settled.draining = 2*draining > len(of)
 	if slices.ContainsFunc(of, func(c choice) bool { return c.host != settled.host }) {
-		settled.host = mostStated(of)
+		settled.host = mostStated(of, func(c choice) netip.Addr { return c.host }, netip.Addr.Compare)
+	}
+	if slices.ContainsFunc(of, func(c choice) bool { return c.origin() != settled.origin() }) {
+		most := mostStated(of, choice.origin, origin.compare)
+		settled.datacenter, settled.region, settled.version = most.datacenter, most.region, most.version
 	}
 	return settled, ok, proven
 }
 
-// mostStated returns the host that most relays state, of equal ones the smallest.
-func mostStated(of []choice) (most netip.Addr) {
-	stated := map[netip.Addr]int{}
-	for _, c := range of {
-		stated[c.host]++
+// provenDatacenter returns the datacenter in the certificate of a listed worker if the listing contradicts
+// it: no relay that has a session lists such a worker.
+func (f *Fleet) provenDatacenter(w listed) string {
+	if c := f.certificates[w.key]; c != nil && w.datacenter != "" {
+		return cmp.Or(c.Claims.Datacenter, w.datacenter)
 	}
-	for host, n := range stated {
-		if n > stated[most] || n == stated[most] && host.Less(most) {
-			most = host
+	return w.datacenter
+}
+
+// origin is what a worker states of itself when its session begins, beside its id and epoch. Its parts are
+// of one statement, so relays decide on all of them together.
+type origin struct{ datacenter, region, version string }
+
+func (w listed) origin() origin { return origin{w.datacenter, w.region, w.version} }
+
+func (o origin) compare(p origin) int {
+	return cmp.Or(strings.Compare(o.datacenter, p.datacenter), strings.Compare(o.region, p.region), strings.Compare(o.version, p.version))
+}
+
+// mostStated returns the value that most relays state, of equal ones the smallest.
+func mostStated[V comparable](of []choice, value func(choice) V, compare func(a, b V) int) (most V) {
+	stated := map[V]int{}
+	for _, c := range of {
+		stated[value(c)]++
+	}
+	for v, n := range stated {
+		if n > stated[most] || n == stated[most] && compare(v, most) < 0 {
+			most = v
 		}
 	}
 	return most

@@ -75,12 +75,48 @@ func TestALyingRelayMovesDrainsAndRemovesNoWorkerOfOthers(t *testing.T) {
 		"a later life":            func(w *listed) { w.epoch = math.MaxUint64 },
 		"an earlier life":         func(w *listed) { w.epoch = 1 },
 		"a sequence":              func(w *listed) { w.sequence = math.MaxUint64 },
+		"a datacenter":            func(w *listed) { w.datacenter = "ams1" },
+		"a region":                func(w *listed) { w.region = "us" },
+		"a version":               func(w *listed) { w.version = "v0" },
+		"a host and a datacenter": func(w *listed) { w.host, w.datacenter = elsewhere, "ams1" },
 	} {
 		f := threeList(lie)
 		chooseAll(f)
 		w, there := f.best["w1"]
-		if !there || w.epoch != 7 || w.host != netip.MustParseAddr("10.0.0.5") || w.draining {
+		if !there || w.epoch != 7 || w.host != netip.MustParseAddr("10.0.0.5") || w.draining || w.datacenter != "fra1" || w.region != "eu" || w.version != "v1" {
 			t.Errorf("%s: there %t, %+v", name, there, w)
+		}
+	}
+}
+
+// Only the liar lists the worker, so there is no other statement to prefer.
+func TestARelayThatContradictsTheCertificateOfAWorkerMovesItToNoOtherDatacenter(t *testing.T) {
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(claims identity.Claims) *identity.Source {
+		claims.Cluster, claims.Environment = "shop", "prod"
+		s, err := authority.Source(claims, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for certified, want := range map[string]string{"fra1": "fra1", "": "ams1"} { // "": the certificate does not restrict it
+		f := viewOf("r4", 100)
+		t.Cleanup(f.lines.Stop)
+		f.cfg.Identity, f.certificates = source(identity.Claims{Role: identity.RoleRelay, Node: "r4"}), map[keyID]*identity.Certified{}
+		chain := source(identity.Claims{Role: identity.RoleWorker, Node: "w1", Datacenter: certified}).Chain()
+		w := worker("w1", 7, 5)
+		w.datacenter, w.key = "ams1", identity.KeyID(chain[0])
+		f.kept("w1", 7, 5)
+		f.listOf("r0").put(w)
+		if _, err := f.learn("w1", chain); err != nil {
+			t.Fatal(err)
+		}
+		if chooseAll(f); f.best["w1"].datacenter != want {
+			t.Errorf("certified for %q: %+v", certified, f.best)
 		}
 	}
 }
@@ -135,9 +171,9 @@ func TestWhatIsChosenAgainIsWhatAllListsSay(t *testing.T) {
 		f := viewOf("r0", 5)
 		defer f.lines.Stop()
 		ids, hosts := rapid.SampledFrom([]string{"w1", "w2", "w3"}), rapid.SampledFrom([]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")})
-		relays, small := rapid.SampledFrom([]string{"r1", "r2", "r3"}), rapid.Uint64Range(1, 3)
+		relays, small, datacenters := rapid.SampledFrom([]string{"r1", "r2", "r3"}), rapid.Uint64Range(1, 3), rapid.SampledFrom([]string{"", "ams1", "fra1"})
 		listing := func() listed {
-			return listed{instance: instance{ids.Draw(t, "id"), small.Draw(t, "epoch")}, host: hosts.Draw(t, "host"), draining: rapid.Bool().Draw(t, "draining"), sequence: small.Draw(t, "sequence")}
+			return listed{instance: instance{ids.Draw(t, "id"), small.Draw(t, "epoch")}, host: hosts.Draw(t, "host"), datacenter: datacenters.Draw(t, "datacenter"), draining: rapid.Bool().Draw(t, "draining"), sequence: small.Draw(t, "sequence")}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"list": func(t *rapid.T) {

@@ -173,9 +173,15 @@ func TestAReloadOfTheSettingsOfThePlanChangesNoHandler(t *testing.T) {
 	for i := range 400 {
 		many = append(many, fmt.Sprintf("echo=r%09d", i))
 	}
-	r.write("plan-version: 9\nskip-relay: [" + strings.Join(many, ",") + "]\n")
-	if _, err := r.reload(); err == nil || !strings.Contains(err.Error(), "--plan-version") {
-		t.Errorf("settings that the other relays would refuse: %v", err)
+	var cookies []string
+	for i := range 400 {
+		cookies = append(cookies, fmt.Sprintf("service-%d=sid", i))
+	}
+	for _, text := range []string{"skip-relay: [" + strings.Join(many, ",") + "]", "session-cookie: [" + strings.Join(cookies, ",") + "]"} {
+		r.write("plan-version: 9\n" + text + "\n")
+		if _, err := r.reload(); err == nil || !strings.Contains(err.Error(), "--plan-version") {
+			t.Errorf("settings that the other relays would refuse, %.20s: %v", text, err)
+		}
 	}
 }
 

@@ -290,12 +290,12 @@ func (s *Settings) plansFromFleet() bool {
 
 // checkPlan refuses settings that the other relays would refuse.
 func (s *Settings) checkPlan() []settings.Problem {
-	plans := s.plans()
+	plans := s.plans().WithNeeds(routing.ChoosingConfig{Strategies: s.Strategies.Value, SessionCookies: s.SessionCookies.Value})
 	if plans.Version == 0 {
 		return nil
 	}
 	if err := plans.Stateable(); err != nil {
-		return []settings.Problem{{Setting: "plan-version", Related: check.PlanSettings, Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
+		return []settings.Problem{{Setting: "plan-version", Related: append(slices.Clone(check.PlanSettings), "selection", "session-cookie"), Reason: "the other relays would refuse these settings: " + err.Error(), Allowed: "settings of the plan within these bounds, or 0 for this relay only"}}
 	}
 	return nil
 }

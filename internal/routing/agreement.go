@@ -46,6 +46,9 @@ type block struct {
 }
 
 func (b block) stated() advertise.PlanSettings {
+	if b.plans.Version == 0 && len(b.text) > advertise.MaxPlanBody {
+		return advertise.PlanSettings{} // no relay reads it, and the traffic in the same statement must not wait for it
+	}
 	return advertise.PlanSettings{Version: b.plans.Version, Author: b.author, Body: b.text}
 }
 
@@ -222,7 +225,7 @@ func (r *Router) Agreed() *AgreedPlans { return r.agreed.Load() }
 // replace it. All services are planned again soon if that changes the settings in use. It returns
 // those that are in use then. It may be called from any goroutine, before Run too.
 func (r *Router) SetPlans(own PlanSettings, fromFleet bool) (*AgreedPlans, error) {
-	next := ownPlans{own.withDefaults(), fromFleet}
+	next := ownPlans{own.withDefaults().WithNeeds(r.cfg.Choosing), fromFleet}
 	if err := next.plans.Minimums.Validate(); err != nil {
 		return nil, err
 	}

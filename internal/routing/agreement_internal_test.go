@@ -158,6 +158,21 @@ func TestWhatARelayRemembersOfRefusedSettingsIsBounded(t *testing.T) {
 	}
 }
 
+// What cannot be stated would hold back the traffic of the relay, which is in the same statement.
+func TestSettingsWithoutAVersionCanBeStatedHoweverLongTheyAre(t *testing.T) {
+	cookies := map[string]string{}
+	for i := range 1000 {
+		cookies[fmt.Sprintf("service-%d", i)] = "sid"
+	}
+	own := DefaultPlanSettings().WithNeeds(ChoosingConfig{SessionCookies: cookies})
+	if err := own.Stateable(); err == nil {
+		t.Fatal("the settings are not long enough for this test")
+	}
+	if stated := newAgreement("r1", own, true).inUse.stated(); len(stated.Body) > advertise.MaxPlanBody || stated.Version != 0 {
+		t.Errorf("version %d with %d bytes is stated", stated.Version, len(stated.Body))
+	}
+}
+
 func TestSettingsSurviveTheirText(t *testing.T) {
 	c := PlanSettings{
 		PlanConfig: affinity.PlanConfig{
@@ -165,6 +180,7 @@ func TestSettingsSurviveTheirText(t *testing.T) {
 			IndexSource: affinity.IndexRank, Strategy: affinity.Rendezvous,
 		},
 		MaxRelaysPerService: 9, Skip: map[string][]string{"a": {"r 1;&=", "r2"}, "b": {"r1"}},
+		Selections: map[string]Need{"": NeedAll, "a": NeedAll, "b": NeedNone, "c": NeedVersion, "d": NeedAll}, Cookies: map[string]Need{"a": NeedAll, "b": NeedNone},
 	}
 	got, err := ParsePlanSettings(0, c.Text())
 	if err != nil || !reflect.DeepEqual(got, c) {
@@ -179,7 +195,7 @@ func TestSettingsSurviveTheirText(t *testing.T) {
 	if _, err := ParsePlanSettings(3, c.Text()+"&later-setting=1"); err != nil {
 		t.Errorf("a setting of a later release: %v", err)
 	}
-	if !reflect.DeepEqual(fieldsOf(PlanSettings{}), []string{"Version", "PlanConfig", "MaxRelaysPerService", "Skip"}) {
+	if !reflect.DeepEqual(fieldsOf(PlanSettings{}), []string{"Version", "PlanConfig", "MaxRelaysPerService", "Skip", "Selections", "Cookies"}) {
 		t.Error("PlanSettings has another field: add it to planFields, and here")
 	}
 	ofOneService := []string{"Service", "Relays", "Skip", "Workers", "WorkersOrdered", "WholeRange", "Previous"}
@@ -200,6 +216,7 @@ func TestSettingsBeyondTheirBoundsAreRefusedWithTheirName(t *testing.T) {
 		"min-peers-per-worker=2", "min-peers-per-worker=-1", "min-peers-per-worker=99999999999999999999", "min-peers-per-worker=1025",
 		"min-peers-per-relay=0", "min-peers-per-tier=0", "relays-per-service=-1", "relays-per-service=0", "max-relays-per-service=0", "max-relays-per-service=1025",
 		"index-source=dice", "strategy=", "strategy=projection&strategy=rendezvous", "skip-relay=echo", "skip-relay=%2Fa%3Dr1", "skip-relay=echo%3D",
+		"selection=", "selection=stable", "selection=all+", "selection=all+%2Fa", "selection=all+a&selection=none+a", "selection=all&selection=none", "session-cookie=version+a", "session-cookie=+a",
 	} {
 		name, _, _ := strings.Cut(text, "=")
 		if _, err := ParsePlanSettings(1, text); err == nil || !strings.Contains(err.Error(), name) {
@@ -219,6 +236,7 @@ func TestSettingsBeyondTheirBoundsAreRefusedWithTheirName(t *testing.T) {
 func FuzzPlanSettings(f *testing.F) {
 	f.Add(uint64(1), DefaultPlanSettings().Text())
 	f.Add(uint64(9), "skip-relay=echo%3Dr1&skip-relay=echo%3Dr1&min-peers-per-worker=1024")
+	f.Add(uint64(9), "selection=all&selection=none+echo+other&session-cookie=all+echo")
 	f.Fuzz(func(t *testing.T, version uint64, text string) {
 		c, err := ParsePlanSettings(version, text)
 		if err != nil {

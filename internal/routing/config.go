@@ -138,6 +138,10 @@ type PlanSettings struct {
 	MaxRelaysPerService int
 	// Skip lists by service the relays that must not serve it.
 	Skip map[string][]string
+	// Selections and Cookies are what strategies and session cookies require of the plans, by service;
+	// that of Selections under "" is for services whose workers advertise no strategy. A router sets
+	// them from its Config.Choosing.
+	Selections, Cookies map[string]Need
 }
 
 // DefaultPlanSettings returns the defaults, those of affinity for its own settings.

@@ -132,11 +132,11 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
 	}
 	spec, origin := r.choosing.decide(s, &planned.strategyState, endpoints, next.Votes)
-	cookie, _ := r.cfg.Choosing.SessionCookie(s.Name, next.Policy)
+	wholeRange, oneVersion := plans.needs(s.Name, next.Votes)
 	absent := peering.Absent{Relays: candidates(r.fleet.absent, r.traffic.of[s.Name])}
 	var vanished []versioned
 	vanished, planned.graceOver = planned.grace.Update(present, now)
-	if spec.Name == strategy.Slots {
+	if oneVersion {
 		// All relays plan with the same workers. If each range decided separately, a relay
 		// whose range lacks that version would use another version.
 		next.Version = majorityVersion(present)
@@ -155,7 +155,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	case len(workers) > 0 && len(r.fleet.relays) > 0 && !r.observes():
 		basis := plans.PlanConfig
 		basis.Service, basis.Relays, basis.Skip, basis.RelaysPerService = s.Name, r.relaysFor(s.Name), plans.Skip[s.Name], relaysPerService
-		basis.Workers, basis.WorkersOrdered, basis.WholeRange = workers, true, cookie != "" || spec.NeedsWholeRange()
+		basis.Workers, basis.WorkersOrdered, basis.WholeRange = workers, true, wholeRange
 		next.Basis = basis
 		basis.Previous = old.Plan
 		plan, err := peering.Plan(basis, absent)

@@ -52,7 +52,12 @@ var planFields = []planField{
 	planWord("index-source", func(c *PlanSettings) *affinity.IndexSource { return &c.IndexSource }, affinity.IndexRank, affinity.IndexSlot),
 	planWord("strategy", func(c *PlanSettings) *affinity.Strategy { return &c.Strategy }, affinity.Projection, affinity.Rendezvous),
 	{"skip-relay", PlanSettings.SkipTexts, (*PlanSettings).addSkip},
+	planNeeds("selection", func(c *PlanSettings) *map[string]Need { return &c.Selections }, NeedNone, NeedAll, NeedVersion),
+	planNeeds("session-cookie", func(c *PlanSettings) *map[string]Need { return &c.Cookies }, NeedNone, NeedAll),
 }
+
+// planLists are the settings that a text may give more than once.
+var planLists = []string{"skip-relay", "selection", "session-cookie"}
 
 func planNumber(key string, least, most int, field func(*PlanSettings) *int) planField {
 	return planField{key,
@@ -150,7 +155,7 @@ func ParsePlanSettings(version uint64, text string) (PlanSettings, error) {
 	}
 	for _, f := range planFields {
 		given := values[f.key]
-		if len(given) > 1 && f.key != "skip-relay" {
+		if len(given) > 1 && !slices.Contains(planLists, f.key) {
 			problems = append(problems, fmt.Errorf("%s is given %d times", f.key, len(given)))
 			continue
 		}

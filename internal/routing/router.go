@@ -86,7 +86,7 @@ type Router struct {
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Router, error) {
-	cfg.Plans = cfg.Plans.withDefaults()
+	cfg.Plans = cfg.Plans.withDefaults().WithNeeds(cfg.Choosing)
 	if err := errors.Join(cfg.Plans.validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}

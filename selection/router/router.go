@@ -40,7 +40,8 @@ type Config struct {
 
 	// Plan has the settings of all plans; all relays of a cluster must have the same. Settings
 	// with a version, which relays state (--plan-version), replace it in a node that is no
-	// observer and has a certificate or is on loopback. The router sets Service, Relays,
+	// observer and has a certificate or is on loopback. A fleet with --session-cookie needs such
+	// a version, because this program has no such setting. The router sets Service, Relays,
 	// Workers, WorkersOrdered and Skip. Default: as affinity.PlanConfig.
 	Plan affinity.PlanConfig
 	// Strategies pick the endpoints of single services, by name, in place of what their workers

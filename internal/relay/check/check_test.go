@@ -196,12 +196,13 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			[]string{"settings-agree failed r1: --strategy is rendezvous on r1, and projection on r2, r3"}, "set --strategy projection on r1"},
 		{"a setting of one relay only", func(f *check.Fleet) { f.Self.Settings[2].Value = "echo=r9" },
 			[]string{"settings-agree failed r1: --skip-relay is echo=r9 on r1, and not set on r2, r3"}, ""},
-		{"a gate that would pick otherwise, and never picks", func(f *check.Fleet) {
+		{"a gate without the cookie and the strategy of the relays", func(f *check.Fleet) { otherPicks(f) },
+			[]string{"settings-agree failed r3: --selection is p2c on r3, and echo=stable on r1, r2", "settings-agree failed r3: --session-cookie is not set on r3, and echo=sid on r1, r2"}, "set --selection echo=stable on r3"},
+		{"a gate without them that plans with the settings of the fleet", func(f *check.Fleet) {
+			otherPicks(f)
 			for _, one := range all(f) {
-				one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "p2c"}, check.Setting{Name: "session-cookie", Value: "echo=sid"})
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
 			}
-			theirs := f.Peers[1].Facts
-			theirs.Role, theirs.Settings[3].Value, theirs.Settings[4].Value = "gate", "stable", ""
 		}, nil, ""},
 		{"a relay that picks otherwise", func(f *check.Fleet) {
 			for _, one := range all(f) {
@@ -461,6 +462,15 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 
 func all(f *check.Fleet) []*check.Facts {
 	return []*check.Facts{&f.Self, f.Peers[0].Facts, f.Peers[1].Facts}
+}
+
+// otherPicks makes r3 a gate without the cookie and the strategy of the relays.
+func otherPicks(f *check.Fleet) {
+	for _, one := range all(f) {
+		one.Settings = append(one.Settings, check.Setting{Name: "selection", Value: "echo=stable"}, check.Setting{Name: "session-cookie", Value: "echo=sid"})
+	}
+	gate := f.Peers[1].Facts
+	gate.Role, gate.Settings[3].Value, gate.Settings[4].Value = "gate", "p2c", ""
 }
 
 func lack(one *check.Facts, worker string) {

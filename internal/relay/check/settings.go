@@ -21,8 +21,8 @@ func settingsAgree(f *Fleet) (found []api.Finding) {
 	for _, name := range settingNames(all) {
 		byValue := map[string][]string{}
 		for _, one := range all {
-			if (name == "selection" || name == "session-cookie") && one.Role == roleGate {
-				continue // it picks no worker
+			if ofPicks(name) && one.Role == roleGate && one.Plan != nil && one.Plan.Version > 0 {
+				continue // it picks no worker, and the settings of the fleet have what its plans need
 			}
 			if value, told := one.setting(name); told {
 				byValue[value] = append(byValue[value], one.Relay)
@@ -43,6 +43,10 @@ func settingsAgree(f *Fleet) (found []api.Finding) {
 			if slices.Contains(PlanSettings, name) {
 				apply = "reload it; or give one relay the values that you want with a higher --plan-version and reload it, which sets all relays that follow the fleet"
 			}
+			if ofPicks(name) {
+				cause = "a cookie, or a strategy that needs all workers, leaves a service fewer relays: a relay or gate with another setting " +
+					"forwards requests to relays that do not serve it; and relays pick by different rules"
+			}
 			if name == "key-source" {
 				cause, apply = "the relay that a client connects to finds the key of the request, so requests with one key go to different workers", "reload it (restart it unless only the file changes)"
 			}
@@ -58,6 +62,9 @@ func settingsAgree(f *Fleet) (found []api.Finding) {
 	}
 	return found
 }
+
+// ofPicks reports whether a setting decides how workers are picked, and which of them a plan needs.
+func ofPicks(name string) bool { return name == "selection" || name == "session-cookie" }
 
 func shown(value string) string {
 	if value == "" {
