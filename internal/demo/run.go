@@ -18,8 +18,9 @@ const (
 	// readyTimeout is far more than a fleet needs, also on a busy machine. After it the demo
 	// ends with an error that names what is missing.
 	readyTimeout = 5 * time.Minute
-	// wholeTimeout limits the wait for the last replaced worker at the end.
-	wholeTimeout = 5 * time.Second
+	// wholeTimeout limits the wait for the last replaced worker at the end, which a busy machine
+	// prolongs. A second Ctrl-C ends it.
+	wholeTimeout = 30 * time.Second
 	// frameInterval is the time between two frames, and the window of the rates.
 	frameInterval = time.Second
 )
@@ -46,7 +47,7 @@ type demo struct {
 	muted    mutedOutput
 	ring     *logRing // nil unless a table occupies the screen
 	events   chan event
-	killed   map[string]time.Time // when each worker was killed for the last time; see watch
+	killed   map[string]time.Time // when each worker was killed for the last time; see showEvent
 }
 
 // event is a kill or a replacement of a worker.
@@ -127,7 +128,7 @@ func (d *demo) run(ctx context.Context, began time.Time) (counts, []relayView, e
 	err = d.underLoad(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), wholeTimeout)
 	defer cancel()
-	views, lack := d.observer.await(ending, d.cfg.Workers, nil)
+	views, lack := d.observer.await(ending, d.cfg.Workers, func(lack string) { _, _ = fmt.Fprintln(d.cfg.Stderr, "not whole yet:", lack) })
 	if lack != nil { // the report will show it, too
 		_, noteErr := fmt.Fprintln(d.cfg.Stderr, "note:", lack)
 		err = errors.Join(err, noteErr)
@@ -167,6 +168,9 @@ func (d *demo) underLoad(ctx context.Context) error {
 	killed.Wait()
 	hush()
 	sent.Wait()
+	for showErr == nil && len(d.events) > 0 { // the last worker was replaced since
+		showErr = d.showEvent(<-d.events)
+	}
 	return errors.Join(killErr, showErr)
 }
 
@@ -187,10 +191,7 @@ func (d *demo) watch(ctx context.Context) error {
 	for {
 		select {
 		case e := <-d.events:
-			if e.killed {
-				d.killed[e.worker] = e.at
-			}
-			if err := d.display.event(e.String()); err != nil {
+			if err := d.showEvent(e); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -202,6 +203,13 @@ func (d *demo) watch(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+func (d *demo) showEvent(e event) error {
+	if e.killed {
+		d.killed[e.worker] = e.at
+	}
+	return d.display.event(e.String())
 }
 
 func (d *demo) frame(elapsed time.Duration, views []relayView) frame {

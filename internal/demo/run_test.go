@@ -84,6 +84,21 @@ func TestNoRequestIsLostWhileWorkersDie(t *testing.T) {
 	}
 }
 
+// The time is over while a killed worker has yet to be replaced.
+func TestTheReplacementOfTheLastKilledWorkerIsShown(t *testing.T) {
+	var stdout, stderr output
+	cfg := Config{Stdout: &stdout, Stderr: &stderr, Settings: DefaultSettings()}
+	cfg.Relays, cfg.Workers, cfg.Rate, cfg.Output = 1, 2, 50, outputJSON
+	cfg.For, cfg.KillEvery = leastKill+replaceAfter/2, leastKill
+	if err := Run(t.Context(), cfg); err != nil {
+		t.Fatalf("Run: %v\n%s", err, stderr.String())
+	}
+	// A busy machine may kill none.
+	if killed, replaced := strings.Count(stderr.String(), "killed worker-"), strings.Count(stderr.String(), "replaced worker-"); killed != replaced {
+		t.Errorf("%d workers are killed and %d replaced:\n%s", killed, replaced, stderr.String())
+	}
+}
+
 // frames is a display that passes each frame on.
 type frames chan frame
 

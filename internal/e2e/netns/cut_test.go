@@ -212,12 +212,27 @@ func TestARelayThatLosesMostPacketsIsNotReadyUntilItsNetworkHeals(t *testing.T) 
 }
 
 // A relay that has lost most members keeps its plan, because the loss may be its own. A worker that
-// dies then takes no connection, and no request waits for it until its time is up.
+// dies then takes no connection, and no request waits for it until its time is up. The
+// machine may stall, so there are three tries. Each has a fleet of its own, because only the first
+// request after the death can wait.
 func TestAWorkerThatDiesLastInAPartitionKeepsNoRequestWaiting(t *testing.T) {
 	if !long() {
 		t.Skip("gossip of two members needs a minute: LONG_TESTS=1 make test-netns")
 	}
 	t.Parallel()
+	for try := range 3 {
+		inTime := false
+		t.Run(fmt.Sprint("try ", try+1), func(t *testing.T) { inTime = lastWorkerDies(t) })
+		if inTime || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("no POST of three got an answer within %v", attempt+spare)
+}
+
+// lastWorkerDies reports whether a request is answered in time when the only worker in reach has died.
+func lastWorkerDies(t *testing.T) bool {
+	t.Helper()
 	f := startFleet(t, 3, 6)
 	relay, last := f.Relays[0], f.Workers[0]
 	near := f.hostsOf(relay, last)
@@ -233,14 +248,18 @@ func TestAWorkerThatDiesLastInAPartitionKeepsNoRequestWaiting(t *testing.T) {
 	status, body := post(t, relay, procs.Patience)
 	took := time.Since(began)
 	t.Logf("%d after %v: %s", status, took.Round(time.Millisecond), body)
-	if status != http.StatusBadGateway && status != http.StatusServiceUnavailable || took > attempt+spare {
-		t.Errorf("a POST got %d after %v, want 502 or 503 after %v at most: %s", status, took, attempt+spare, body)
+	if took > attempt+spare {
+		return false
+	}
+	if status != http.StatusBadGateway && status != http.StatusServiceUnavailable {
+		t.Errorf("a POST got %d, want 502 or 503: %s", status, body)
 	}
 	f.heal()
 	f.becomesWhole(healing)
 	again := f.startLoad(t, relay)
 	again.more(t, 100)
 	f.wellServed(t, again.stop())
+	return true
 }
 
 // post sends a POST through a relay, and gives it up after a time.

@@ -143,11 +143,13 @@ func (c *client) ends() {
 	}
 }
 
-func within(t testing.TB, done <-chan struct{}, what string) {
+func within[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()
 	select {
-	case <-done:
+	case v := <-ch:
+		return v
 	case <-time.After(patience):
 		t.Fatal("never: " + what)
+		panic("unreachable")
 	}
 }

@@ -309,7 +309,7 @@ func TestAConnectionThatIsTakenOverKeepsItsBytes(t *testing.T) {
 		_, _ = io.Copy(nc, buffered)
 	})})
 	c := dial(t, addr).say(get + "early")
-	over := <-ended
+	over := within(t, ended, "the request")
 	time.Sleep(600 * time.Millisecond) // longer than the limits of requests
 	c.say(" and late")
 	if err := s.Shutdown(t.Context()); err != nil { // does not wait for it
