@@ -52,7 +52,7 @@ func TestAProgramThatAttachesOffersChangesAndLeavesWithoutGossip(t *testing.T) {
 	offered := func(what, want string) {
 		t.Helper()
 		for _, id := range []string{"r1", "r2"} {
-			watching, done := context.WithTimeout(t.Context(), 10*time.Second)
+			watching, done := context.WithTimeout(t.Context(), procs.Patience)
 			got := "no view"
 			for view := range f.Relay(id).Catalogue.Watch(watching) {
 				got = ""

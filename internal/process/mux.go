@@ -81,7 +81,7 @@ func WaitsToJoin(err error) Reason {
 	if err != nil {
 		return Reason{NotJoined, "not joined yet: " + err.Error()}
 	}
-	return Reason{NotJoined, "not joined yet: the first answer of a member of --join is awaited"}
+	return Reason{NotJoined, "not joined yet: the first answer of another member is awaited"}
 }
 
 // Limits returns a reason for each limit of this member that leaves out a part of the fleet. A nil

@@ -43,7 +43,7 @@ func ExampleNewMux() {
 	// }
 	// 503 {
 	//   "reasons": [
-	//     "not joined yet: the first answer of a member of --join is awaited"
+	//     "not joined yet: the first answer of another member is awaited"
 	//   ],
 	//   "status": "not_ready"
 	// }

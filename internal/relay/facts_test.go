@@ -298,15 +298,16 @@ func TestARelayThatIsBusyWithOtherChecksIsAskedAgain(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	server := httptest.NewServer(&asks{answer: func(w http.ResponseWriter, req *http.Request, n int32) {
-		if n == 3 {
+		if n == 3 { // the time of the check is over
+			cancel()
 			<-req.Context().Done()
 		}
 		w.WriteHeader(http.StatusTooManyRequests)
 	}})
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
 	p := r.askFacts(ctx, membership.Member{ID: "r9", Role: identity.RoleRelay, ForwardAddr: server.Listener.Addr().String()}, "back=r1")
 	if !errors.Is(p.Err, check.ErrBusy) || !errors.Is(p.Err, errRefuses) {
 		t.Errorf("one that was busy all the time: %+v", p)

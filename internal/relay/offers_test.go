@@ -35,6 +35,9 @@ func TestAnOfferAtAListenerOfARelayHasNoPlaceInThePlanAndAReason(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	r, other := f.relay(func(*Settings) {}), f.relay(func(*Settings) {})
+	for _, one := range []*runningRelay{r, other} { // before that, an offer at a listener of the other is no such offer
+		one.await(t, "the other relay", func() bool { s := one.Fleet.Snapshot(); return s != nil && len(s.Members()) == 2 })
+	}
 	_, echo := f.echo("honest")
 	f.worker("mallory", service("echo", echo), advertise.Service{Name: "mixed", Address: r.PeerAddr()}, advertise.Service{Name: "ingress", Address: r.IngressAddr()})
 	f.worker("fine", service("mixed", echo))
@@ -44,6 +47,8 @@ func TestAnOfferAtAListenerOfARelayHasNoPlaceInThePlanAndAReason(t *testing.T) {
 			s, ok := one.Routes.Service("mixed")
 			return ok && len(s.Route().Endpoints) == 2 && s.Route().Plan != nil && len(s.Route().Plan.Affine()) == 2
 		})
+	}
+	for _, one := range []*runningRelay{r, other} { // a check asks both
 		s, _ := one.Routes.Service("mixed")
 		if plan, err := describePlan(s.Route()); err != nil || len(s.Route().Plan.Workers()) != 1 || len(plan.RelaysPerWorker) != 1 || plan.Refused["mallory"] == "" {
 			t.Errorf("%v, %+v", err, plan)

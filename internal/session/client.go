@@ -263,8 +263,8 @@ func (c *Client) Status() membership.Status {
 		err = fmt.Errorf("%w; %w", err, c.names.err)
 	case c.names.err != nil:
 		err = c.names.err
-	case err == nil:
-		err = errors.New("no relay has answered yet")
+	case err == nil: // no attempt has failed yet
+		return membership.Status{}
 	}
 	return membership.Status{Err: fmt.Errorf("attached to no relay: %w", err)}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -144,4 +145,22 @@ func TestAWorkerThatAttachesCountsTheRelaysThatItStillLacks(t *testing.T) {
 	holds(true, 1)
 	c.tries[relay("r3").Address] = &tries{failures: 1}
 	holds(true, 0)
+}
+
+// A program reports the error of a status to its user.
+func TestAWorkerHasNoErrorBeforeAnAttemptToAttachHasFailed(t *testing.T) {
+	c := idleClient(t)
+	if s := c.Status(); s.Joined || s.Err != nil {
+		t.Errorf("before the first attempt: %+v", s)
+	}
+	l := newLink(linkKey{address: "127.0.0.1:1"}, "")
+	c.links[l.key] = l
+	if s := c.Status(); s.Joined || s.Err != nil {
+		t.Errorf("while the first attempt waits for an answer: %+v", s)
+	}
+	failed := errors.New("no answer")
+	c.ends(l, failed)
+	if s := c.Status(); s.Joined || !errors.Is(s.Err, failed) {
+		t.Errorf("after it has failed: %+v", s)
+	}
 }

@@ -303,12 +303,11 @@ func TestARelayThatHangsIsEvictedAndACallerThatLeavesBlamesNoRelay(t *testing.T)
 			t.Errorf("the caller went away, and %+v is blamed", p)
 		}
 	}
-	for range 12 {
+	// On a busy machine another relay may be evicted first; until it is back, no second one is evicted.
+	eventually(t, c, "the relay that hangs is evicted", func(s relaypool.Status) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_ = request(ctx)
 		cancel()
-	}
-	eventually(t, c, "the relay that hangs is evicted", func(s relaypool.Status) bool {
 		for _, p := range s.Peers {
 			if p.ID == hung && p.Health == relaypool.Out {
 				return true

@@ -20,10 +20,30 @@ import (
 
 // The programs of the README, a relay, workers and a caller, get the same requests at the same
 // time as the binaries, while their workers fail in all ways. All have the same policy, so none
-// may lose more than chance explains. No other test runs meanwhile: its load would delay responses.
-// The race detector would need minutes for the requests, which are many for the sake of chance; it
-// sees the same calls in other tests.
+// may lose more than chance explains. No other test of this package runs meanwhile: its load would
+// delay responses. The load of other packages may, too: what fails in a phase in which the machine
+// stalled shows nothing, and the phases begin again with another cluster, at most twice. The race
+// detector would need minutes for the requests, which are many for the sake of chance; it sees the
+// same calls in other tests.
 func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
+	for round := 1; ; round++ {
+		var problems []string
+		stalled := false
+		t.Run(fmt.Sprint("round ", round), func(t *testing.T) { problems, stalled = failuresOfWays(t) })
+		if stalled && round < 3 && !t.Failed() {
+			t.Logf("round %d: this machine stalled: %v", round, problems)
+			continue
+		}
+		for _, problem := range problems {
+			t.Error(problem)
+		}
+		return
+	}
+}
+
+// failuresOfWays runs the phases and returns where a way lost more requests than it may, and whether
+// the machine stalled in each such phase.
+func failuresOfWays(t *testing.T) (problems []string, stalled bool) {
 	const workers, requests = 8, 1000
 	moods, theirs, ours := make([]*moody, workers), make([]http.Handler, workers), make([]served, workers)
 	names, own := make([]string, workers), make([]string, workers)
@@ -73,6 +93,7 @@ func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
 		{"programs as relay and workers", func() int64 { return load(proxy(t, "own", r).URL, &http.Client{Transport: direct}, requests) }},
 	}
 	phase := func(name string, most int64, change func()) {
+		before, stall := len(problems), watchStalls()
 		change()
 		failed := make([]int64, len(ways))
 		var all sync.WaitGroup
@@ -80,14 +101,19 @@ func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
 			all.Go(func() { failed[i] = way.load() })
 		}
 		all.Wait()
+		longest := stall()
+		t.Logf("%s: the longest stall took %v", name, longest)
 		for i, way := range ways {
 			t.Logf("%s, %s: %d of %d requests failed", name, way.name, failed[i], requests)
 			// Failures come in few evictions and come-backs, about as Poisson's: their difference
 			// is within four standard deviations, and one eviction more.
 			noise := 4*math.Sqrt(float64(failed[i]+failed[0])) + 5
 			if failed[i] > most || math.Abs(float64(failed[i]-failed[0])) > noise {
-				t.Errorf("%s, %s: %d failed, of the binaries %d: want at most %d, and a difference within %.0f", name, way.name, failed[i], failed[0], most, noise)
+				problems = append(problems, fmt.Sprintf("%s, %s: %d failed, of the binaries %d: want at most %d, and a difference within %.0f", name, way.name, failed[i], failed[0], most, noise))
 			}
+		}
+		if len(problems) > before {
+			stalled = longest >= stallsFrom && (before == 0 || stalled)
 		}
 	}
 	phase("all well", 0, func() {})
@@ -111,4 +137,34 @@ func TestAProgramFailsNoMoreRequestsThanTheRelay(t *testing.T) {
 		}
 		ours[4].kill()
 	})
+	return problems, stalled
+}
+
+// stallsFrom is a delay that fails requests to workers that are well: they take as long as one that is
+// slow.
+const stallsFrom = 300 * time.Millisecond
+
+// watchStalls watches how late a goroutine is that only waits. The function that it returns ends the
+// watch and returns the longest delay.
+func watchStalls() (end func() time.Duration) {
+	const turn = 2 * time.Millisecond
+	ended, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		most, tick := time.Duration(0), time.NewTicker(turn)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-tick.C:
+			case <-ended:
+				longest <- most
+				return
+			}
+			now := time.Now()
+			most, last = max(most, now.Sub(last)-turn), now
+		}
+	}()
+	return func() time.Duration {
+		close(ended)
+		return <-longest
+	}
 }
