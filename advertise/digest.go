@@ -83,7 +83,7 @@ func (s *store) list(marked bitmap, relays bool) []listed {
 // would refuse.
 //
 // The list has all live records of the marked buckets, so what it does not mention is missing
-// there. The rule for floors is that of put: without it, a record that put refuses would be wanted
+// there. Floors refuse what they refuse in put: otherwise a record that put refuses would be wanted
 // again in every exchange. An instance that is listed twice counts once, so that a list cannot make
 // this node send a record several times.
 func (s *store) compare(marked bitmap, theirs []listed, relays bool) (newer [][]byte, wanted []instance) {

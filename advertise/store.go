@@ -290,7 +290,7 @@ func (s *store) visible(id string) (*entry, membership.Member) {
 }
 
 // expire turns old orphans into floors and drops old floors. Both lists are in the order of time,
-// so the cost is that of what expires.
+// so only what expires is read.
 func (s *store) expire(now time.Time) {
 	for front := s.orphans.Front(); front != nil && now.Sub(front.Value.(orphan).since) >= orphanAge; front = s.orphans.Front() {
 		s.dropRecord(front.Value.(orphan), now)
@@ -319,7 +319,7 @@ func (s *store) isAttached(id string) bool {
 	return ok && m.Attached
 }
 
-// live reports whether a record is that of a live member.
+// live reports whether the author of a record is a live member.
 func (s *store) live(e *entry) bool {
 	m, ok := s.members.Get(e.record.NodeID)
 	return ok && m.Epoch == e.record.Epoch && mayWrite(m.Role, e)

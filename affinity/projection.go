@@ -353,8 +353,8 @@ func (s Shape) eachCell(index int, n int64, yield func(share)) {
 //
 //	(s/d)·(1/q + (t_(g+1)·[t > 0] - t_g·[t < q-1]) / (q-1))
 //
-// The argument is that of eachCell with the roles swapped. The numerators are those over
-// the denominator 2q(q-1)W·d.
+// The argument is the same as at eachCell, with the roles swapped. The shares that are yielded are
+// numerators over the denominator 2q(q-1)W·d.
 func (s Shape) eachOfGroup(index int, q int64, yield func(share)) {
 	relays, workers := int64(s.Relays), int64(s.Workers)
 	g := s.group(index)

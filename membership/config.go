@@ -51,8 +51,8 @@ type Config struct {
 	// passed, after a minute at the latest. Addresses of this node itself are ignored.
 	// Without seeds the node waits until another member joins it.
 	Seeds []string
-	// Resolver looks seed names up. Default: a resolver with the configuration of the
-	// machine.
+	// Resolver looks seed names up. Make one with package membership/discovery. Default: a
+	// resolver with the configuration of the machine.
 	Resolver *discovery.Resolver
 	// RejoinInterval is how often, ± half, the node looks for seeds and lost members that
 	// it does not see alive, and joins one of them: a split cluster does not heal without

@@ -241,18 +241,11 @@ func (t *transport) acceptStreams() {
 				warned = now
 				t.logger.Warn("accept gossip stream", "err", err)
 			}
-			t.pause(50 * time.Millisecond) // most likely out of descriptors
+			pause(t.ctx, 50*time.Millisecond) // most likely out of descriptors
 			continue
 		}
 		accepted := pending.Add(conn)
 		t.wg.Go(func() { t.serve(accepted, pace) })
-	}
-}
-
-func (t *transport) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-t.ctx.Done():
 	}
 }
 

@@ -141,9 +141,9 @@ const exclusionSize = 8
 // other request. The zero value is empty and ready for use. An Exclusion is not safe for
 // concurrent use and never allocates.
 type Exclusion struct {
-	tried    [exclusionSize]string // IDs, because an endpoint that leaves the range and comes back has a new state
-	n        int
-	choosing choosing
+	tried       [exclusionSize]string // IDs, because an endpoint that leaves the range and comes back has a new state
+	n           int
+	eligibility eligibility
 }
 
 func (e *Exclusion) add(id string) {

@@ -15,8 +15,8 @@ type Chooser interface {
 // between its choice and the request.
 const maxChoices = 16
 
-// choosing is which endpoints a Chooser may choose now.
-type choosing struct {
+// eligibility is which endpoints a Chooser may choose now.
+type eligibility struct {
 	table *table // nil outside of PickBy
 	now   tick
 	// all is true while no endpoint is excluded, which is usual.
@@ -31,7 +31,7 @@ type choosing struct {
 // tried, is evicted, or has no room. It is for [Chooser]; outside of PickBy it is false.
 // No lock, no allocation.
 func (x *Exclusion) Excludes(id string) bool {
-	c := &x.choosing
+	c := &x.eligibility
 	if c.all || c.table == nil {
 		return false
 	}
@@ -56,7 +56,7 @@ func (x *Exclusion) Excludes(id string) bool {
 // widen accepts more endpoints, and reports whether there may be more: first those whose places
 // other balancers may have left free, then evicted ones. fresh is true for a request that was not
 // tried anywhere: it may also go to one that has just refused another.
-func (c *choosing) widen(fresh bool) bool {
+func (c *eligibility) widen(fresh bool) bool {
 	switch {
 	case c.full && c.worst == hasRoom:
 		c.worst, c.full = atLimit, false
@@ -74,18 +74,18 @@ func (c *choosing) widen(fresh bool) bool {
 // pickBy lets by choose. With a description whose dry run it is, nothing begins.
 func (b *core) pickBy(now Instant, x *Exclusion, by Chooser, d *Decision) (ticket, error) {
 	t := b.table.Load()
-	x.choosing = choosing{table: t, now: now.tick(), all: x.count() == 0 && !t.limited && !t.inactive}
-	defer func() { x.choosing = choosing{} }() // it must not keep the table
+	x.eligibility = eligibility{table: t, now: now.tick(), all: x.count() == 0 && !t.limited && !t.inactive}
+	defer func() { x.eligibility = eligibility{} }() // it must not keep the table
 	missing := ""
 	for range maxChoices {
 		id, err := by.Choose(x)
 		switch {
 		case err == nil && id == "":
-			x.choosing = choosing{}
+			x.eligibility = eligibility{}
 			return b.pick(now, x, d)
-		case err != nil && x.choosing.widen(x.count() == 0):
+		case err != nil && x.eligibility.widen(x.count() == 0):
 			continue
-		case err != nil && x.choosing.full:
+		case err != nil && x.eligibility.full:
 			return ticket{}, errFull
 		case err != nil:
 			return ticket{}, err
@@ -101,7 +101,7 @@ func (b *core) pickBy(now Instant, x *Exclusion, by Chooser, d *Decision) (ticke
 		} else if p, ok := e.take(now); ok {
 			return p, nil
 		} // else it has just become full
-		x.choosing.all = false
+		x.eligibility.all = false
 	}
 	if missing != "" {
 		return ticket{}, notInRange(missing)

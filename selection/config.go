@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -99,10 +100,10 @@ func DefaultConfig() Config {
 
 // Validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) Validate() error {
-	var bad []string
+	var bad []error
 	check := func(ok bool, name string, value any, allowed string) {
 		if !ok {
-			bad = append(bad, fmt.Sprintf("selection: %s is %v, allowed is %s", name, value, allowed))
+			bad = append(bad, fmt.Errorf("selection: %s is %v, allowed is %s", name, value, allowed))
 		}
 	}
 	check(c.Redraws >= 0 && c.Redraws <= 8, "Redraws", c.Redraws, "0 to 8")
@@ -120,10 +121,6 @@ func (c Config) Validate() error {
 		"EndpointRate", c.EndpointRate, "0 (off) or more")
 	check(c.Overprovisioning >= 1 && c.Overprovisioning <= math.MaxInt32,
 		"Overprovisioning", c.Overprovisioning, "1 or more")
-	slices.Sort(bad)
-	errs := make([]error, len(bad))
-	for i, text := range bad {
-		errs[i] = errors.New(text)
-	}
-	return errors.Join(errs...)
+	slices.SortFunc(bad, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(bad...)
 }

@@ -33,8 +33,8 @@ type core struct {
 	tries  tries
 
 	mu        sync.Mutex            // guards the fields below and publishing tables
-	members   map[string]*member    // by endpoint ID
-	departed  map[string]*member    // left the range with requests in flight
+	inRange   map[string]*guarded   // by endpoint ID
+	departed  map[string]*guarded   // left the range with requests in flight
 	tiers     map[uint8]*tierHealth // if the range has several tiers, else nil
 	whole     *tierHealth           // of the range, if it has one tier
 	apart     *tierHealth           // of the endpoints that are Apart
@@ -44,8 +44,8 @@ type core struct {
 	scratch   []float32 // for medians
 }
 
-// member is the part of an endpoint's record that is used only with core.mu held.
-type member struct {
+// guarded is the part of an endpoint's record that is used only with core.mu held.
+type guarded struct {
 	state        *state
 	until        Instant // end of the eviction
 	readmittedAt Instant // last return from eviction
@@ -63,7 +63,7 @@ func (b *core) init(cfg Config) {
 	b.redraws = cfg.Redraws
 	b.alpha = float32(cfg.Alpha)
 	b.slowStart = float32(cfg.SlowStart)
-	b.members, b.departed = make(map[string]*member), make(map[string]*member)
+	b.inRange, b.departed = make(map[string]*guarded), make(map[string]*guarded)
 	b.whole, b.apart = newTierHealth(), newTierHealth()
 	b.medians.Store(packPair(float32(cfg.InitialLatency), 0))
 	b.overdue.Store(math.MaxInt32)
@@ -77,31 +77,31 @@ func (b *core) update(endpoints []Endpoint[any], minEffective int, now Instant) 
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	members := make(map[string]*member, len(endpoints))
+	inRange := make(map[string]*guarded, len(endpoints))
 	entries := make([]entry, len(endpoints))
-	maps.DeleteFunc(b.departed, func(_ string, m *member) bool { return m.state.outstanding() <= 0 })
+	maps.DeleteFunc(b.departed, func(_ string, g *guarded) bool { return g.state.outstanding() <= 0 })
 	for i, e := range endpoints {
-		m := b.members[e.ID]
-		if m == nil {
+		g := b.inRange[e.ID]
+		if g == nil {
 			// Requests that an endpoint still has when it comes back count: sessions may last for
 			// days, and another limit of them would be too many.
-			if m = b.departed[e.ID]; m == nil {
-				m = &member{state: new(state)}
+			if g = b.departed[e.ID]; g == nil {
+				g = &guarded{state: new(state)}
 			}
 			delete(b.departed, e.ID)
-			m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
+			g.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
 		}
-		members[e.ID] = m
-		entries[i] = entry{Endpoint: e, state: m.state, member: m}
+		inRange[e.ID] = g
+		entries[i] = entry{Endpoint: e, state: g.state, guarded: g}
 	}
-	for id, m := range b.members {
-		if members[id] == nil && m.state.outstanding() > 0 {
-			b.departed[id] = m
+	for id, g := range b.inRange {
+		if inRange[id] == nil && g.state.outstanding() > 0 {
+			b.departed[id] = g
 		}
 	}
 	setQueueCosts(entries)
 	b.assignTiers(entries)
-	b.members = members
+	b.inRange = inRange
 	b.effective.floor = minEffective
 	b.readmitExcess(entries, now)
 	b.compareTiers(entries, now)
@@ -139,8 +139,8 @@ func (b *core) refresh(now Instant) {
 	defer b.mu.Unlock()
 	t := b.table.Load()
 	changed := false
-	for _, m := range b.departed {
-		m.state.freshen(now.tick())
+	for _, g := range b.departed {
+		g.state.freshen(now.tick())
 	}
 	for i := range t.entries {
 		e := &t.entries[i]
@@ -274,8 +274,8 @@ type shape struct {
 
 type entry struct {
 	Endpoint[any]
-	state  *state
-	member *member
+	state   *state
+	guarded *guarded
 }
 
 // newTable builds a table. Tables of one range share the entries and their index.
@@ -361,7 +361,6 @@ func (e *entry) isApart() bool { return e.Apart && e.Weight <= 0 }
 
 func (e *entry) candidate() candidate { return candidate{e.state, e, e.Limit} }
 
-// index returns the entries by ID.
 func index(entries []entry) map[string]*entry {
 	byID := make(map[string]*entry, len(entries))
 	for i := range entries {

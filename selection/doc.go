@@ -7,11 +7,12 @@
 // lower product of expected latency, expected queue and a penalty for failures. Queues
 // that are usual in the range count little compared with the latency. An endpoint that is slow
 // gets single requests until one of its answers is good; time alone does not make it
-// attractive. A good endpoint that was without a request for too long gets one. An endpoint that fails fast never looks fast, a new endpoint is neither
-// flooded nor starved, and statistics survive every change of the range. At low traffic only as
-// many endpoints are used as get enough requests for a useful estimate, and traffic
-// leaves the nearest tier only if that has too few healthy endpoints. A session goes to the
-// endpoint that has the fewest for its weight, however fast it answers.
+// attractive. A good endpoint that was without a request for too long gets one. An endpoint that
+// fails fast never looks fast, a new endpoint is neither flooded nor starved, and statistics
+// survive every change of the range. At low traffic only as many endpoints are used as get enough
+// requests for a useful estimate, and traffic leaves the nearest tier only if that has too few
+// healthy endpoints. A session goes to the endpoint that has the fewest for its weight, however
+// fast it answers.
 //
 // # Picture
 //

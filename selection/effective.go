@@ -94,11 +94,11 @@ func (w *effectiveRange) shape(cfg *Config, n int) shape {
 // b.mu is held.
 func (b *core) flow(t *table) (f flow) {
 	for i := range t.entries {
-		m := t.entries[i].member
-		f.inFlight += int(m.state.outstanding())
-		picks := m.state.picks.Load()
-		f.sent += picks - m.counted
-		m.counted = picks
+		g := t.entries[i].guarded
+		f.inFlight += int(g.state.outstanding())
+		picks := g.state.picks.Load()
+		f.sent += picks - g.counted
+		g.counted = picks
 	}
 	return f
 }

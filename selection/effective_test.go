@@ -259,7 +259,7 @@ func TestRequestsAtOneTimeAreSpreadOverTheWholeRangeHoweverNarrowItWas(t *testin
 			if halfOpen { // then draws go another way
 				s := r.state("w1")
 				s.phase.Store(uint32(evicted))
-				r.pickFromTable("w1").member.until = r.now
+				r.pickFromTable("w1").guarded.until = r.now
 				r.Refresh(r.now)
 			}
 			for range c.requests {

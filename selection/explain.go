@@ -263,7 +263,7 @@ func (b *core) stats(now Instant) []EndpointStats {
 			Picks:               s.picks.Load(),
 			Failures:            s.failures.Load(),
 			ConsecutiveFailures: int(s.consecutive.Load()),
-			LastReason:          e.member.reason,
+			LastReason:          e.guarded.reason,
 			Full:                one.room(v.tick) != hasRoom,
 			Score:               float64(s.score(&v)),
 			Ramp:                float64(ramp),

@@ -75,27 +75,27 @@ func (b *core) evict(e *entry, now Instant, cause EvictionCause, reason string) 
 	}
 	t := b.table.Load()
 	// A ticket may outlive its endpoint's place in the range.
-	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.member == e.member })
+	i := slices.IndexFunc(t.entries, func(o entry) bool { return o.guarded == e.guarded })
 	if i < 0 {
 		return
 	}
 	if _, evictable := t.evictable(&t.entries[i]); !evictable {
 		return
 	}
-	b.evictEntry(e.member, now, cause, reason)
+	b.evictEntry(e.guarded, now, cause, reason)
 	b.table.Store(t.again())
 }
 
 // evictEntry starts an eviction, longer than the last one if that was not long ago. b.mu is
 // held; the caller publishes a new table.
-func (b *core) evictEntry(m *member, now Instant, cause EvictionCause, reason string) {
+func (b *core) evictEntry(g *guarded, now Instant, cause EvictionCause, reason string) {
 	var well time.Duration
-	if phase(m.state.phase.Load()) == active {
-		well = time.Duration(now - m.readmittedAt)
+	if phase(g.state.phase.Load()) == active {
+		well = time.Duration(now - g.readmittedAt)
 	}
-	m.reason = reason
-	m.until = now + Instant(m.backoff.Next(well, b.cfg.MaxEviction, unit(b.random(nil))))
-	m.state.phase.Store(uint32(evicted))
+	g.reason = reason
+	g.until = now + Instant(g.backoff.Next(well, b.cfg.MaxEviction, unit(b.random(nil))))
+	g.state.phase.Store(uint32(evicted))
 	if b.cfg.OnEvict != nil {
 		b.cfg.OnEvict(cause)
 	}
@@ -108,7 +108,7 @@ func (b *core) evictProbed(e *entry, now Instant) {
 	if phase(e.state.phase.Load()) != halfOpen {
 		return
 	}
-	b.evictEntry(e.member, now, forFailingAgain, "failed again when tried after eviction")
+	b.evictEntry(e.guarded, now, forFailingAgain, "failed again when tried after eviction")
 	b.table.Store(b.table.Load().again())
 }
 
@@ -119,17 +119,17 @@ func (b *core) readmitProbed(e *entry, now Instant) {
 	if phase(e.state.phase.Load()) != halfOpen {
 		return
 	}
-	b.readmit(e.member, now)
+	b.readmit(e.guarded, now)
 	b.table.Store(b.table.Load().again())
 }
 
 // readmit makes an endpoint active again, with cleared failure counts and the ramp of a
 // new endpoint. b.mu is held; the caller publishes a new table.
-func (b *core) readmit(m *member, now Instant) {
-	m.state.restart()
-	m.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
-	m.state.phase.Store(uint32(active))
-	m.readmittedAt = now
+func (b *core) readmit(g *guarded, now Instant) {
+	g.state.restart()
+	g.state.rampUntil.Store(int64(now) + int64(b.cfg.SlowStart))
+	g.state.phase.Store(uint32(active))
+	g.readmittedAt = now
 }
 
 // readmitExcess enforces the limit on evictions after the range has shrunk: the
@@ -145,11 +145,11 @@ func (b *core) readmitExcess(entries []entry, now Instant) {
 
 // readmitFirst readmits, of the endpoints that count, the one whose eviction ends first. b.mu is held.
 func (b *core) readmitFirst(entries []entry, counts func(*entry) bool, now Instant) {
-	var first *member
+	var first *guarded
 	for i := range entries {
-		m := entries[i].member
-		if counts(&entries[i]) && phase(m.state.phase.Load()) != active && (first == nil || m.until < first.until) {
-			first = m
+		g := entries[i].guarded
+		if counts(&entries[i]) && phase(g.state.phase.Load()) != active && (first == nil || g.until < first.until) {
+			first = g
 		}
 	}
 	b.readmit(first, now)
@@ -179,7 +179,7 @@ func EvictionCauses() []EvictionCause {
 // endEviction makes an evicted endpoint half-open when its time is over, and reports whether it did.
 // core.mu is held.
 func (e *entry) endEviction(now Instant) bool {
-	if phase(e.state.phase.Load()) != evicted || now < e.member.until {
+	if phase(e.state.phase.Load()) != evicted || now < e.guarded.until {
 		return false
 	}
 	e.state.probing.Store(0)
@@ -234,7 +234,7 @@ func (b *core) evictSlow(t *table, now Instant) (changed bool) {
 	}
 	for i := range t.entries {
 		if e := &t.entries[i]; e.Weight <= 0 {
-			e.member.slow = slowPeriod{}
+			e.guarded.slow = slowPeriod{}
 		}
 	}
 	for _, c := range t.counts {
@@ -253,27 +253,27 @@ func (b *core) evictSlowOf(t *table, tier tierCount, now Instant) (changed bool)
 		if e.Tier != tier.tier && b.tiers != nil {
 			continue
 		}
-		m, s := e.member, e.state
+		g, s := e.guarded, e.state
 		latency, at := unpack(s.latency.Load())
 		latency = relaxed(latency, median, now.tick().since(at))
 		if e.Weight <= 0 || phase(s.phase.Load()) != active || latency <= limit {
-			m.slow = slowPeriod{}
+			g.slow = slowPeriod{}
 			continue
 		}
 		ended := s.done.Load()
-		if m.slow.worst == 0 || latency < slowRecovers*m.slow.worst { // the period begins, or the endpoint recovers or is silent
-			m.slow = slowPeriod{since: now, ended: ended}
+		if g.slow.worst == 0 || latency < slowRecovers*g.slow.worst { // the period begins, or the endpoint recovers or is silent
+			g.slow = slowPeriod{since: now, ended: ended}
 		}
-		m.slow.worst = max(m.slow.worst, latency)
-		n := ended - m.slow.ended
-		lasting := now-m.slow.since >= slowFor && n > slowSamples
+		g.slow.worst = max(g.slow.worst, latency)
+		n := ended - g.slow.ended
+		lasting := now-g.slow.since >= slowFor && n > slowSamples
 		surely := float64(latency) > float64(limit)*(1+slowZ/math.Sqrt(float64(n)))
 		if !lasting || !surely || panicking || tier.evicted >= maxEvicted(tier.drawable) {
 			continue
 		}
-		b.evictEntry(m, now, forLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
-			round(latency), time.Duration(now-m.slow.since).Round(time.Second), of, round(median)))
-		m.slow = slowPeriod{}
+		b.evictEntry(g, now, forLatency, fmt.Sprintf("latency %v for %v, the median of the %s is %v",
+			round(latency), time.Duration(now-g.slow.since).Round(time.Second), of, round(median)))
+		g.slow = slowPeriod{}
 		tier.evicted++
 		changed = true
 	}

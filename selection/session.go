@@ -132,7 +132,7 @@ const (
 )
 
 // sessionCost is the number of requests in flight for the weight of the endpoint, in the
-// middle of the step that one more would be: so the shares are those of Sainte-Laguë, which
+// middle of the step that one more would be. This is the method of Sainte-Laguë, which
 // favours neither large nor small weights. An endpoint is idle if it has none in flight, and neither
 // hangs nor fails.
 func (s *state) sessionCost(v *view) (cost float32, idle bool) {

@@ -342,9 +342,10 @@ const (
 	// goodSuccess: a single failure lowers the success average to 0.95. An endpoint that
 	// failed more than that is tried later, when the average has relaxed.
 	goodSuccess = 0.9
-	// overdueShare is about the least part of its fair share that a good endpoint gets: after
-	// the mean time between two requests to an endpoint, divided by overdueShare, it is overdue,
-	// and its latency is divided by overdueBonus.
+	// overdueShare: after the mean time between two requests to an endpoint, divided by
+	// overdueShare, it is overdue, and its latency is divided by overdueBonus. A good endpoint gets
+	// less than this part of its fair share, because it must also be drawn: at least a fifth in
+	// each minute.
 	overdueShare = 1.0 / 3
 	overdueBonus = 4
 	// overdueSlow is how much longer that time is at most for an endpoint that was slow and reports

@@ -159,11 +159,11 @@ func (b *core) compareTiers(entries []entry, now Instant) {
 	for i := range entries {
 		e := &entries[i]
 		ended := e.state.done.Load()
-		if ended != e.member.ended && !e.isApart() {
+		if ended != e.guarded.ended && !e.isApart() {
 			h := b.tiers[e.Tier]
-			h.ended += ended - e.member.ended
+			h.ended += ended - e.guarded.ended
 			h.lastEnded = now
-			e.member.ended = ended
+			e.guarded.ended = ended
 		}
 	}
 	for _, h := range b.tiers {

@@ -95,11 +95,11 @@ func New(cfg Config) (_ *Core, err error) {
 		if c.Keeper, err = ingress.NewKeeper(key); err != nil {
 			return nil, err
 		}
-		c.cookies = ingress.NewCookies(ingress.CookieConfig{Names: of.Choosing.SessionCookies, Keys: c.Keeper, Registerer: cfg.Registerer})
+		c.cookies = ingress.NewCookies(ingress.CookieConfig{Names: of.Strategies.SessionCookies, Keys: c.Keeper, Registerer: cfg.Registerer})
 		of.Vanished = func(s *routing.Service) { c.Metrics.Vanished(s); c.cookies.Vanished(s) }
 	}
 	if !of.PickOnly { // the catalogue connects to what is reported to it
-		of.Choosing.Stale = c.unreachable
+		of.Strategies.Stale = c.unreachable
 	}
 	of.Self, of.Role, of.Identity, of.Dial = member.ID, member.Role, member.Identity, ingress.DialOver(member.Network)
 	of.Datacenter, of.Region = member.Datacenter, member.Region

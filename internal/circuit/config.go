@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,10 +43,10 @@ func DefaultConfig() Config {
 
 // validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) validate() error {
-	var bad []string
+	var bad []error
 	check := func(ok bool, name string, value any, allowed string) {
 		if !ok {
-			bad = append(bad, fmt.Sprintf("circuit: %s is %v, allowed is %s", name, value, allowed))
+			bad = append(bad, fmt.Errorf("circuit: %s is %v, allowed is %s", name, value, allowed))
 		}
 	}
 	check(c.Period > 0, "Period", c.Period, "more than 0")
@@ -53,12 +54,8 @@ func (c Config) validate() error {
 	check(c.MinRequests >= 0, "MinRequests", c.MinRequests, "0 or more")
 	check(c.Probes >= 1 && c.Probes <= 1000, "Probes", c.Probes, "1 to 1000")
 	check(c.MaxCircuits >= 1, "MaxCircuits", c.MaxCircuits, "1 or more")
-	slices.Sort(bad)
-	errs := make([]error, len(bad))
-	for i, text := range bad {
-		errs[i] = errors.New(text)
-	}
-	return errors.Join(errs...)
+	slices.SortFunc(bad, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(bad...)
 }
 
 // NotHealthyError is returned for a request that a circuit refuses.

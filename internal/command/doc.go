@@ -15,9 +15,9 @@
 //	                               └─► help, man pages, docs/reference/cli.md
 //
 // Rules: no import of a relay or worker: the commands know the types of package api. Only
-// main calls os.Exit; commands return errors, and Run prints them once. The
-// settings of a daemon are flags of run and config only. A command connects to the process
-// directly, never through a proxy, and sends no token and no key to another host in clear
+// main calls os.Exit, and a daemon at a second signal; commands return errors, and Run prints
+// them once. The settings of a daemon are flags of run and config only. A command connects to the
+// process directly, never through a proxy, and sends no token and no key to another host in clear
 // text. Texts from other members are quoted on a terminal if they are not printable. Help
 // and reference depend on the code, never on the environment. Colours are used on terminals
 // only.

@@ -80,7 +80,7 @@ type rebalance struct {
 // errComplete ends the stream after its last line.
 var errComplete = errors.New("the rebalance has ended")
 
-// one asks one relay; an ID that is not empty is that of the relay that must answer.
+// one asks one relay. If id is not empty, no other relay may answer.
 func (b *rebalance) one(ctx context.Context, call *adminCall, id string) error {
 	query := b.query
 	if id != "" {

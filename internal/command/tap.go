@@ -164,8 +164,7 @@ func (c *adminCall) atAll(ctx context.Context, notes io.Writer, roles []identity
 	return fmt.Errorf("%d of %d relays have failed", failed, len(members.Members))
 }
 
-// read reads a stream until ctx or the stream ends. An ID that is not empty is that of the
-// relay that must answer.
+// read reads a stream until ctx or the stream ends. If id is not empty, no other relay may answer.
 func (t *tap) read(ctx context.Context, call *adminCall, id string) error {
 	flush := func() error {
 		t.mu.Lock()

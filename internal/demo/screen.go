@@ -69,7 +69,7 @@ func (d *tableDisplay) event(text string) error {
 type frame struct {
 	// Elapsed is the time since the start of the load.
 	Elapsed time.Duration
-	// PerSecond, P50 and P99 are those of the last window; the counts are of the whole run.
+	// PerSecond, P50 and P99 were measured in the last window; the counts are of the whole run.
 	PerSecond                 float64
 	Requests, Errors, Retries uint64
 	P50, P99                  time.Duration

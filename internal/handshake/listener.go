@@ -36,7 +36,7 @@ func ListenerReasons() []string {
 	return all
 }
 
-// ListenerConfig describes a Listener. All fields but Pending, PerNode, Pace and Divert are required.
+// ListenerConfig describes a Listener. All fields but Pending, PerNode and Divert are required.
 type ListenerConfig struct {
 	// Socket accepts the connections. The listener closes it.
 	Socket net.Listener
@@ -48,8 +48,6 @@ type ListenerConfig struct {
 	// PerNode is the most open connections of one node, by its certificate. Default: no bound, where
 	// each request in flight may need a connection.
 	PerNode int
-	// Pace bounds the handshakes of each source that are refused. Default: NewPace.
-	Pace *Pace
 	// Divert takes over a connection that Accept should not return, and reports whether it did.
 	// It does not wait. Default: Accept returns all.
 	Divert func(*tls.Conn) bool
@@ -68,6 +66,7 @@ type Listener struct {
 	net.Listener
 	cfg     ListenerConfig
 	pending *Pending
+	pace    *Pace // bounds the handshakes of each source that are refused
 
 	open    context.Context // ends with Close
 	end     context.CancelFunc
@@ -87,10 +86,7 @@ type accepted struct {
 
 // NewListener returns a listener that accepts nothing until Run.
 func NewListener(cfg ListenerConfig) *Listener {
-	if cfg.Pace == nil {
-		cfg.Pace = NewPace()
-	}
-	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), nodes: map[string]int{}, out: make(chan accepted)}
+	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), pace: NewPace(), nodes: map[string]int{}, out: make(chan accepted)}
 	l.open, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -140,12 +136,12 @@ func (l *Listener) hand(next accepted) bool {
 }
 
 func (l *Listener) admit(opened *PendingConn) {
-	opened.Pace(l.open, l.cfg.Pace)
+	opened.Pace(l.open, l.pace)
 	conn := l.cfg.Source.Watch(opened)
 	secured := tls.Server(conn, l.cfg.TLS)
 	err := secured.HandshakeContext(l.open)
 	if err == nil { // relays open one for each request in flight at most, hundreds in a burst
-		l.cfg.Pace.Return(opened.RemoteAddr())
+		l.pace.Return(opened.RemoteAddr())
 	}
 	if err == nil && l.cfg.PerNode > 0 {
 		err = l.claim(opened, secured)

@@ -29,7 +29,7 @@ const (
 var ErrPace = errors.New("its address begins more TLS handshakes per second than one address may: it should keep its connections")
 
 // Pace bounds how many TLS handshakes a second one source begins, because each takes much more of the
-// processors than it costs the other end to begin another. Sources are those of PendingConfig.
+// processors than it costs the other end to begin another. PendingConfig defines what one source is.
 //
 // It is safe for concurrent use.
 type Pace struct {

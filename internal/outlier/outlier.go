@@ -60,8 +60,8 @@ type Others struct {
 	// be evicted in addition. Otherwise several broken endpoints would excuse each other.
 	Spare int
 	// Elsewhere is the failure share to expect of other endpoints that could take the requests,
-	// Nowhere if there are none; Together is that of the endpoints that are compared, with the
-	// one. A fault of all would show elsewhere, too.
+	// Nowhere if there are none. Together is the failure share of the endpoints that are compared and
+	// the one itself. A fault of all would show elsewhere, too.
 	Elsewhere, Together float64
 }
 

@@ -60,7 +60,7 @@ func newService(slots int, work time.Duration) *service {
 	return s
 }
 
-// capacity returns how many requests of the mean work so many slots complete per second.
+// capacity returns how many requests of the mean work these slots complete per second.
 func capacity(slots int, work time.Duration) float64 { return float64(slots) / work.Seconds() }
 
 // run sends requests at a rate for some time and reports what became of them.

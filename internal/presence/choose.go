@@ -170,8 +170,8 @@ func (f *Fleet) believes(w listed) bool {
 }
 
 // judge returns of all listings of a worker the best of its latest life that is proven, with the host, the
-// origin and the drain that most relays state of it. A tie is not draining. What is not proven is wanted: each
-// life from one relay at a time, which another one replaces if it does not answer. mu is held.
+// origin and the drain that most relays state of it. A tie is not draining. A life that is not proven is
+// wanted: from one relay at a time, and from the next one if that does not answer. mu is held.
 //
 // A worker that renews its certificate is listed with the new one by all its relays at the same time.
 // Until that one is here, the former choice stays.

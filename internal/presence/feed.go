@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/ringway/ringway/internal/publish"
 	"github.com/ringway/ringway/internal/session"
 	"github.com/ringway/ringway/membership"
 	"github.com/ringway/ringway/membership/identity"
@@ -168,50 +167,4 @@ func (f *Fleet) send(ctx context.Context, conn net.Conn, one *feed) {
 			}
 		}
 	}
-}
-
-// ownChanged notifies the readers that a worker of the own list has changed. mu is held.
-func (f *Fleet) ownChanged(id string) {
-	f.changed(id)
-	for one := range f.feeds {
-		publish.Notify(one.fresh)
-	}
-	f.notify()
-}
-
-// put lists a worker. Its certificate and record have been checked.
-func (f *Fleet) put(w listed, p proof) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.proofs[w.id] = p
-	f.own.put(w)
-	f.ownChanged(w.id)
-}
-
-// drop takes a life of a worker off the list.
-func (f *Fleet) drop(i instance, left bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.own.drop(i, left) {
-		return
-	}
-	if left {
-		f.left[i] = struct{}{}
-	}
-	delete(f.proofs, i.id)
-	f.ownChanged(i.id)
-}
-
-// epochOf returns the epoch of the life of a worker that this relay sees, 0 for none, and whether
-// another kind of member has the id.
-func (f *Fleet) epochOf(id string) (epoch uint64, taken bool) {
-	s := f.Snapshot()
-	if s == nil {
-		return 0, false
-	}
-	m, there := s.Get(id)
-	if !there {
-		return 0, false
-	}
-	return m.Epoch, m.Role != identity.RoleWorker
 }

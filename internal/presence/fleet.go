@@ -118,8 +118,8 @@ const (
 	problemRecord      = "record"
 )
 
-// HandleRecords registers what takes the records of attached workers. It returns what is called with
-// each record that the catalogue has, and with sequence 0 when it has dropped one.
+// HandleRecords registers the function that takes the records of attached workers. The catalogue calls
+// the function kept with each record that it has, and with sequence 0 when it has dropped one.
 func (f *Fleet) HandleRecords(take func(ctx context.Context, raw []byte) (author string, epoch, sequence uint64, err error)) (kept func(author string, epoch, sequence uint64)) {
 	f.take = take
 	return f.kept
@@ -152,6 +152,20 @@ func (f *Fleet) Snapshot() *membership.Snapshot {
 
 // Watch delivers the current snapshot, then always the newest.
 func (f *Fleet) Watch(ctx context.Context) <-chan *membership.Snapshot { return f.snapshots.Watch(ctx) }
+
+// epochOf returns the epoch of the life of a worker that this relay sees, 0 for none, and whether
+// another kind of member has the id.
+func (f *Fleet) epochOf(id string) (epoch uint64, taken bool) {
+	s := f.Snapshot()
+	if s == nil {
+		return 0, false
+	}
+	m, there := s.Get(id)
+	if !there {
+		return 0, false
+	}
+	return m.Epoch, m.Role != identity.RoleWorker
+}
 
 // Status returns the status of the node, with the version of a snapshot of this fleet.
 func (f *Fleet) Status() membership.Status {

@@ -1,5 +1,7 @@
 package presence
 
+import "github.com/ringway/ringway/internal/publish"
+
 // list is the workers that one relay lists. It is a state machine without lock and clock.
 type list struct {
 	sequence uint64 // grows with each change
@@ -110,4 +112,46 @@ func (l *log) whole() (frames []change) {
 	}
 	c.more = false
 	return append(frames, c)
+}
+
+// ownChanged notifies the readers that a worker of the own list has changed. mu is held.
+func (f *Fleet) ownChanged(id string) {
+	f.changed(id)
+	for one := range f.feeds {
+		publish.Notify(one.fresh)
+	}
+	f.notify()
+}
+
+// put lists a worker. Its certificate and record have been checked.
+func (f *Fleet) put(w listed, p proof) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.proofs[w.id] = p
+	f.own.put(w)
+	f.ownChanged(w.id)
+}
+
+// drop takes a life of a worker off the list.
+func (f *Fleet) drop(i instance, left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.own.drop(i, left) {
+		return
+	}
+	if left {
+		f.left[i] = struct{}{}
+	}
+	delete(f.proofs, i.id)
+	f.ownChanged(i.id)
+}
+
+// recordOf returns the newest record of a worker in the own list.
+func (f *Fleet) recordOf(i instance) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.proofs[i.id]; p.epoch == i.epoch {
+		return p.record
+	}
+	return nil
 }

@@ -38,3 +38,16 @@ func rowOf(worker string, relays []membership.Member, size int) []session.RowRel
 	}
 	return row
 }
+
+// spareRelays is how many relays a worker knows in addition to its row. They take the places of
+// relays that it cannot reach: the others see the death of a relay seconds later than its workers.
+const spareRelays = 2
+
+// row returns the relays of a worker, the row first.
+func (s *Server) row(worker string, size int) []session.RowRelay {
+	snapshot := s.fleet.Snapshot()
+	if snapshot == nil {
+		return nil
+	}
+	return rowOf(worker, s.relays(snapshot), size)
+}

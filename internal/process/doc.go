@@ -26,7 +26,7 @@
 //
 //   - Only [Signals] and [NewOutput] start goroutines. The stop function that Signals returns
 //     waits for those of Signals, [Output.Close] for that of the Output.
-//   - Only main calls os.Exit: [Signals] is given the exit function.
+//   - Nothing here calls os.Exit: [Signals] is given the exit function.
 //   - A logger may be used by any number of goroutines; lines are never mixed. A daemon writes
 //     to standard output and standard error only through an [Output], because a pipe that is
 //     not read must block no goroutine. A panic is the exception.

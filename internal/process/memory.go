@@ -16,7 +16,8 @@ const memoryShare = 90
 
 // LimitMemory gives the runtime the memory limit of this process's control group, less a tenth, so
 // that the collector works harder before the kernel ends the process. A limit that was set by
-// GOMEMLIMIT stays. The file system is that of the host. It returns what holds, for the start banner.
+// GOMEMLIMIT stays. The argument is the file system of the
+// host. The result is the limit in effect, for the start banner.
 func LimitMemory(host fs.FS) string {
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		return fmt.Sprintf("%d MiB, of GOMEMLIMIT", limit>>20)

@@ -221,7 +221,7 @@ func (r *Relay) describePolicy(s *routing.Service) []api.PolicyField {
 	add := func(key, value string, origin routing.Origin) {
 		fields = append(fields, api.PolicyField{Key: key, Value: value, Origin: string(origin)})
 	}
-	cookie, origin := r.cfg.Choosing.SessionCookie(s.Name, advertised)
+	cookie, origin := r.cfg.Strategies.SessionCookie(s.Name, advertised)
 	policy.SessionCookie = cookie
 	for _, key := range advertise.PolicyKeys() {
 		if key == advertise.KeySessionCookie {

@@ -63,8 +63,8 @@ func (r *Relay) handleCheck(w http.ResponseWriter, req *http.Request) {
 
 // Check checks the cluster, and repeats the check before it reports a problem that may
 // pass by itself. Each round takes as long as the slowest relay needs to answer, at most
-// four seconds. When ctx ends, the result is that of the last complete round: in another, relays
-// that were not asked would be reported as silent. Check is safe for concurrent use while Run
+// four seconds. When ctx ends, Check returns the report of the last complete round: another
+// one would report relays that were not asked as silent. Check is safe for concurrent use while Run
 // runs.
 func (r *Relay) Check(ctx context.Context) (*api.Report, error) {
 	var report *api.Report
@@ -97,43 +97,13 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 		return nil, errors.New("gossip is not started yet")
 	}
 	f := &check.Fleet{Now: time.Now(), Addresses: map[string]string{}, NamesRequired: r.cfg.Rules.RequireServiceNames}
-	var asked []membership.Member // relays and gates, those that vanished last
-	var workers []membership.Member
-	for _, m := range snapshot.Members() {
-		f.Addresses[m.ID] = m.GossipAddr
-		switch {
-		case m.ID == r.cfg.Membership.ID:
-		case m.Role == identity.RoleWorker:
-			f.Workers++
-			if !m.Attached { // it takes no packets, and has no gossip key
-				workers = append(workers, m)
-			}
-			if m.ServiceNames == "" {
-				f.Nameless = append(f.Nameless, m.ID)
-			} else {
-				f.Named++
-			}
-		case m.Role.Relays() && m.ForwardAddr != "": // a program without an address answers nothing
-			asked = append(asked, m)
-		}
-	}
-	pinged := slices.Clone(asked)
+	relays, vanished, workers := r.membersToCheck(snapshot, f)
+	asked, pinged := slices.Clone(relays), slices.Concat(relays, workers)
 	gone := map[string]time.Time{}
-	for _, d := range snapshot.Departures() {
-		switch {
-		case d.Reason != membership.Failed:
-		case d.Member.Role.Relays() && d.Member.ForwardAddr != "":
-			gone[d.Member.ID] = d.At
-			asked = append(asked, d.Member)
-		case d.Member.Role == identity.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
-			f.FailedWorkers = append(f.FailedWorkers, check.FailedWorker{Departure: d})
-		}
+	for _, d := range vanished {
+		gone[d.Member.ID] = d.At
+		asked = append(asked, d.Member)
 	}
-	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
-	workers = workers[:min(len(workers), workersAsked)]
-	slices.SortFunc(workers, func(a, b membership.Member) int { return strings.Compare(a.ID, b.ID) })
-	pinged = append(pinged, workers...)
-
 	f.Peers, f.Pings = make([]check.Peer, len(asked)), make([]check.Ping, len(pinged))
 	slots := make(chan struct{}, askedAtOnce)
 	var wg sync.WaitGroup
@@ -184,22 +154,67 @@ func (r *Relay) collectFleet(ctx context.Context) (*check.Fleet, error) {
 	}
 	view := r.Catalogue.View()
 	f.Refused, f.Strangers = view.Refused(), r.members.Refused()
+	f.Idle = idleWorkers(snapshot, view, f.Refused)
+	f.Self = r.facts()
+	return f, nil
+}
+
+// membersToCheck returns the members to ask: relays and gates, those of them that vanished, and a sample
+// of the workers in gossip. It notes in f what the snapshot has of all members.
+func (r *Relay) membersToCheck(snapshot *membership.Snapshot, f *check.Fleet) (relays []membership.Member, vanished []membership.Departure, workers []membership.Member) {
+	for _, m := range snapshot.Members() {
+		f.Addresses[m.ID] = m.GossipAddr
+		switch {
+		case m.ID == r.cfg.Membership.ID:
+		case m.Role == identity.RoleWorker:
+			f.Workers++
+			if !m.Attached { // it takes no packets, and has no gossip key
+				workers = append(workers, m)
+			}
+			if m.ServiceNames == "" {
+				f.Nameless = append(f.Nameless, m.ID)
+			} else {
+				f.Named++
+			}
+		case m.Role.Relays() && m.ForwardAddr != "": // a program without an address answers nothing
+			relays = append(relays, m)
+		}
+	}
+	for _, d := range snapshot.Departures() {
+		switch {
+		case d.Reason != membership.Failed:
+		case d.Member.Role.Relays() && d.Member.ForwardAddr != "":
+			vanished = append(vanished, d)
+		case d.Member.Role == identity.RoleWorker && f.Now.Sub(d.At) < workerGoneFor:
+			f.FailedWorkers = append(f.FailedWorkers, check.FailedWorker{Departure: d})
+		}
+	}
+	rand.Shuffle(len(workers), func(i, j int) { workers[i], workers[j] = workers[j], workers[i] })
+	workers = workers[:min(len(workers), workersAsked)]
+	slices.SortFunc(workers, func(a, b membership.Member) int { return strings.Compare(a.ID, b.ID) })
+	return relays, vanished, workers
+}
+
+// idleWorkers returns the workers that offer nothing. Those whose offer is refused are not among them.
+func idleWorkers(snapshot *membership.Snapshot, view *advertise.View, refused []advertise.Refusal) (idle []string) {
+	if !view.Settled() {
+		return nil
+	}
 	offering := map[string]bool{}
 	for name := range view.Services() {
 		for e := range view.Endpoints(name).All() {
 			offering[e.NodeID] = true
 		}
 	}
-	for _, refused := range f.Refused { // with its reason
-		offering[refused.Worker] = true
+	for _, one := range refused { // the report has its reason
+		offering[one.Worker] = true
 	}
 	for _, m := range snapshot.Members() {
-		if view.Settled() && m.Role == identity.RoleWorker && !offering[m.ID] {
-			f.Idle = append(f.Idle, m.ID)
+		if m.Role == identity.RoleWorker && !offering[m.ID] {
+			idle = append(idle, m.ID)
 		}
 	}
-	f.Self = r.facts()
-	return f, nil
+	return idle
 }
 
 // tcpTimeout limits askTCP, in addition to the ping that failed before it.

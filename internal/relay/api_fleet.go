@@ -150,7 +150,7 @@ type relayLoad struct {
 }
 
 // addLoad adds the services of one relay to the sums and returns how many it left out,
-// because there are too many. The rates are those of the relay.
+// because there are too many. rates has the rates of that relay.
 func addLoad(sums map[string]*api.FleetService, of relayLoad, rates *api.Rates) (missed int) {
 	seconds := 0.0
 	if of.earlier != nil && of.now.UptimeMs > of.earlier.UptimeMs { // otherwise it was started again

@@ -331,7 +331,7 @@ func describeSelection(s *routing.Service) api.Selection {
 
 // sessionCookie returns the name of the cookie of a service, empty without one.
 func (r *Relay) sessionCookie(s *routing.Service) string {
-	name, _ := r.cfg.Choosing.SessionCookie(s.Name, s.Route().Policy)
+	name, _ := r.cfg.Strategies.SessionCookie(s.Name, s.Route().Policy)
 	return name
 }
 

@@ -56,8 +56,8 @@ type Config struct {
 	Plans          routing.PlanSettings
 	PlansFromFleet bool
 	Links          routing.LinkConfig
-	// Choosing holds the strategies with which endpoints are picked; New sets Stale.
-	Choosing routing.ChoosingConfig
+	// Strategies holds the strategies with which endpoints are picked; New sets Stale.
+	Strategies routing.StrategiesConfig
 	// Selection and Forwarding configure how workers, and relays to forward to, are compared
 	// and used, Upstream how connections to both are opened and kept. New sets the fields that
 	// routing.Config reserves for the router.

@@ -12,8 +12,8 @@
 //	admin ──► readiness, metrics, /api/v1/…
 //
 //	drain: not ready, answers to clients end their connection; undrain reverts it
-//	reload: settings of single requests and the log level; the others are listed;
-//	        the request log is opened again
+//	reload: settings of single requests, those of the plan and the log level; the others
+//	        are listed; the request log is opened again
 //	fleet: other relays are asked for their traffic for an operator, and while a status
 //	       page is read
 //	start: gossip ─► catalogue settled, connections tried ─► ingress opens ─► ready

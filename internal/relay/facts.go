@@ -229,8 +229,8 @@ func planFacts(a *routing.AgreedPlans) *check.Plan {
 
 // sharedSettings returns the settings that must be equal on all relays: of the plan those in use.
 func sharedSettings(cfg Config, p *routing.AgreedPlans, keys ingress.Keys) []check.Setting {
-	selection := itemsByService(cfg.Choosing.Strategies)
-	if _, ok := cfg.Choosing.Strategies[""]; !ok {
+	selection := itemsByService(cfg.Strategies.ByService)
+	if _, ok := cfg.Strategies.ByService[""]; !ok {
 		selection = append([]string{strategy.P2C}, selection...) // the strategy of services without a setting
 	}
 	sources := itemsByService(keys)
@@ -255,7 +255,7 @@ func sharedSettings(cfg Config, p *routing.AgreedPlans, keys ingress.Keys) []che
 		{Name: "skip-relay", Value: strings.Join(p.SkipTexts(), ",")},
 		{Name: "selection", Value: strings.Join(selection, ",")},
 		{Name: "key-source", Value: strings.Join(sources, ",")},
-		{Name: "session-cookie", Value: strings.Join(itemsByService(cfg.Choosing.SessionCookies), ",")},
+		{Name: "session-cookie", Value: strings.Join(itemsByService(cfg.Strategies.SessionCookies), ",")},
 		{Name: "endpoint-allowed-cidr", Value: strings.Join(allowed, ",")},
 		{Name: "max-services", Value: fmt.Sprint(cmp.Or(rules.MaxServices, advertise.DefaultMaxServices))},
 		{Name: "max-services-per-record", Value: fmt.Sprint(cmp.Or(rules.MaxServicesPerRecord, advertise.DefaultMaxServicesPerRecord))},

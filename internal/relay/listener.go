@@ -91,7 +91,7 @@ func (l *listener) serve() error {
 	return l.server.Serve(l.socket)
 }
 
-// listen binds addr, which is that of the setting NAME-addr.
+// listen binds addr, the value of the setting NAME-addr.
 func listen(name, addr string) (net.Listener, error) {
 	ln, err := process.Listen(addr)
 	if err != nil {

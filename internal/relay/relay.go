@@ -134,7 +134,7 @@ func New(cfg Config) (_ *Relay, err error) {
 		Node: r.members, Rules: cfg.Rules, EmptyAfter: cfg.EmptyAfter, Logger: cfg.Logger, Registerer: cfg.Registry,
 		SharedKey: ingress.KeeperConfig{Value: sharedkey.Secret(cfg.SharedKey), File: cfg.SharedKeyFile, Insecure: cfg.Insecure || err == nil && peer.Addr().IsLoopback()},
 		Routing: routing.Config{
-			Plans: cfg.Plans, PlansFromFleet: cfg.PlansFromFleet, Links: cfg.Links, Choosing: cfg.Choosing, Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream,
+			Plans: cfg.Plans, PlansFromFleet: cfg.PlansFromFleet, Links: cfg.Links, Strategies: cfg.Strategies, Selection: cfg.Selection, Forwarding: cfg.Forwarding, Upstream: cfg.Upstream,
 			AllowClearText: cfg.AllowClearText, ServiceTLS: cfg.ServiceTLS, TrafficMemory: cfg.TrafficMemory,
 			Listeners: slices.Concat(r.TCPAddrs(), r.IngressAddrs(), []string{r.PeerAddr(), r.AdminAddr(), r.GossipAddr()}),
 			Hosts:     []string{advertised},
@@ -407,7 +407,7 @@ func (r *Relay) waitsFor() []process.Reason {
 	}
 	// A gate picks no worker, so it signs no cookie. A cookie that workers advertise makes no
 	// relay wait: a record must not take relays out of rotation.
-	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Choosing.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == identity.RoleRelay {
+	if m := r.cfg.Membership; slices.ContainsFunc(slices.Collect(maps.Values(r.cfg.Strategies.SessionCookies)), func(name string) bool { return name != "" }) && m.Role == identity.RoleRelay {
 		if err := r.Keeper.Ready(); err != nil {
 			add(process.NoSharedKey, err.Error())
 		}

@@ -99,7 +99,7 @@ func (r *Relay) reload() (api.Reload, error) {
 // valid as a whole, and a part of it need not be.
 func (r *Relay) fits(requests Requests) error {
 	var errs []error
-	for _, p := range slices.Concat(checkSessions(r.cfg.TCP, requests), checkCookies(r.cfg.Choosing.SessionCookies, requests.Policies)) {
+	for _, p := range slices.Concat(checkSessions(r.cfg.TCP, requests), checkCookies(r.cfg.Strategies.SessionCookies, requests.Policies)) {
 		errs = append(errs, fmt.Errorf("--%s %q of the running process: %s; restart to change it together with %s", p.Setting, p.Value, p.Reason, strings.Join(p.Related, ", ")))
 	}
 	return errors.Join(errs...)

@@ -290,7 +290,7 @@ func (s *Settings) plansFromFleet() bool {
 
 // checkPlan refuses settings that the other relays would refuse.
 func (s *Settings) checkPlan() []settings.Problem {
-	plans := s.plans().WithNeeds(routing.ChoosingConfig{Strategies: s.Strategies.Value, SessionCookies: s.SessionCookies.Value})
+	plans := s.plans().WithNeeds(routing.StrategiesConfig{ByService: s.Strategies.Value, SessionCookies: s.SessionCookies.Value})
 	if plans.Version == 0 {
 		return nil
 	}
@@ -328,9 +328,9 @@ func (s *Settings) Config(logger *slog.Logger, reg *prometheus.Registry) (Config
 		IngressAddrs: s.IngressAddrs, PeerAddr: s.PeerAddr, AdminAddr: s.AdminAddr, Admin: s.Admin(),
 		IngressTLS: s.ingressTLS(), IngressClientCA: s.IngressClientCA, IngressClientClaims: s.IngressClientClaims, TCP: s.TCP.listeners(),
 		Plans: s.plans(), PlansFromFleet: s.plansFromFleet(),
-		Links:     s.Links,
-		Choosing:  routing.ChoosingConfig{Strategies: s.Strategies.Value, SessionCookies: s.SessionCookies.Value},
-		Selection: s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
+		Links:      s.Links,
+		Strategies: routing.StrategiesConfig{ByService: s.Strategies.Value, SessionCookies: s.SessionCookies.Value},
+		Selection:  s.Selection, Forwarding: s.forwarding(), Upstream: s.Upstream,
 		Rules: s.rules(), AllowClearText: s.AllowClearText, ServiceTLS: routing.ServiceTLSConfig{Roots: roots, Names: s.ServiceServerNames.Value},
 		SharedKey: s.SharedKey, SharedKeyFile: s.SharedKeyFile, Insecure: s.Insecure,
 		ProgressTimeout: s.ProgressTimeout,

@@ -31,8 +31,8 @@ func TestSessionCookiesAreNamedByService(t *testing.T) {
 			continue
 		}
 		cfg, err := s.Config(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-		if err != nil || !maps.Equal(cfg.Choosing.SessionCookies, want) {
-			t.Errorf("%q: %v, %v", text, cfg.Choosing.SessionCookies, err)
+		if err != nil || !maps.Equal(cfg.Strategies.SessionCookies, want) {
+			t.Errorf("%q: %v, %v", text, cfg.Strategies.SessionCookies, err)
 		}
 	}
 }

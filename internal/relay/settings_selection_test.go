@@ -24,7 +24,7 @@ func chosenBy(t *testing.T, s Settings) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for service, spec := range cfg.Choosing.Strategies {
+	for service, spec := range cfg.Strategies.ByService {
 		out = append(out, strings.TrimPrefix(service+"="+spec.String(), "="))
 	}
 	slices.Sort(out)

@@ -80,7 +80,7 @@ func (s *statusSource) notices(snapshot *membership.Snapshot, service *routing.S
 
 // readinessNotice adds the remedy to a reason of Reasons.
 func readinessNotice(reason process.Reason) statuspage.Notice {
-	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
+	n := statuspage.ReasonNotice(reason)
 	switch reason.Code {
 	case process.Stopping:
 		n.Remedy = "It finishes the requests in flight, then it exits."
@@ -94,8 +94,6 @@ func readinessNotice(reason process.Reason) statuspage.Notice {
 		n.Remedy, n.Runbook = "Check the network between this relay and their addresses; it is ready again once one is reached.", "relay-not-ready"
 	case process.Stalled:
 		n.Remedy, n.Runbook = "Save `relay debug bundle` for a report, then restart it.", "relay-not-ready"
-	case process.LimitReached:
-		n.Remedy, n.Runbook = "Restart the members one after the other with the higher limit; first find out whether the new ones are yours.", "limit-reached"
 	case process.NoSharedKey:
 		n.Remedy, n.Runbook = "It is asked for again by itself; other relays must be reachable on their peer address.", "shared-key-missing"
 	}

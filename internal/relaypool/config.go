@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -133,10 +134,10 @@ func DefaultConfig() Config {
 
 // Validate reports all invalid settings together, sorted by name, or nil.
 func (c Config) Validate() error {
-	var bad []string
+	var bad []error
 	check := func(ok bool, name string, value any, allowed string) {
 		if !ok {
-			bad = append(bad, fmt.Sprintf("pool: %s is %v, allowed is %s", name, value, allowed))
+			bad = append(bad, fmt.Errorf("pool: %s is %v, allowed is %s", name, value, allowed))
 		}
 	}
 	atLeast := func(name string, value, least int) {
@@ -169,12 +170,8 @@ func (c Config) Validate() error {
 	atLeast("MaxBindings", c.MaxBindings, 0)
 	positive("BindingTTL", c.BindingTTL)
 	positive("BindingIdle", c.BindingIdle)
-	slices.Sort(bad)
-	errs := make([]error, len(bad))
-	for i, text := range bad {
-		errs[i] = errors.New(text)
-	}
-	return errors.Join(errs...)
+	slices.SortFunc(bad, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(bad...)
 }
 
 // Errors that the errors of Acquire wrap.

@@ -197,7 +197,6 @@ func (t *table) connections() Connections {
 	return c
 }
 
-// Kind is the kind of an event.
 type Kind uint8
 
 // The kinds of event.

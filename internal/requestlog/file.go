@@ -43,14 +43,8 @@ func CheckFile(path string) error {
 	return f.Close()
 }
 
-// file is the part of os.File that the writer uses.
-type file interface {
-	io.Writer
-	io.Closer
-}
-
 // openFile opens the file, creating it if needed.
-func openFile(path string) (file, error) {
+func openFile(path string) (io.WriteCloser, error) {
 	if path == Stdout {
 		return keptOpen{os.Stdout}, nil
 	}
@@ -72,7 +66,7 @@ func (keptOpen) Close() error { return nil }
 // output writes lines to the current file. Only the writer uses it.
 type output struct {
 	log  *Log
-	file file
+	file io.WriteCloser
 	// rest is the end of a line of which the file has taken the beginning.
 	rest []byte
 	// failing is set while writes fail; dropped counts the lines lost meanwhile.

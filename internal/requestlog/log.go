@@ -3,6 +3,7 @@ package requestlog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -73,7 +74,7 @@ type Log struct {
 	closing chan struct{}
 	done    chan struct{} // closed when the writer has ended
 	started atomic.Bool   // there is a writer
-	open    func(path string) (file, error)
+	open    func(path string) (io.WriteCloser, error)
 }
 
 // New returns a Log. It checks the file and creates nothing.

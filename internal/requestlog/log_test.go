@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -219,7 +220,7 @@ func TestAFullDiskIsCountedAndLoggedOnceAndLeavesWholeLines(t *testing.T) {
 func TestANewFileDoesNotBeginWithTheRestOfALine(t *testing.T) {
 	old, next := &disk{room: 30}, &disk{room: 1 << 20}
 	l, _ := newLog(t, filepath.Join(t.TempDir(), "requests.log"))
-	l.open = func(string) (file, error) { return next, nil }
+	l.open = func(string) (io.WriteCloser, error) { return next, nil }
 	o := &output{log: l, file: old}
 	o.write(Append(nil, &Record{ID: "torn"}), 1)
 	if err := o.reopen(); err != nil {
@@ -234,7 +235,7 @@ func TestANewFileDoesNotBeginWithTheRestOfALine(t *testing.T) {
 func TestAQueueThatOverflowsCountsDropsAndDelaysNoRequest(t *testing.T) {
 	d := &disk{room: 1 << 30, gate: make(chan struct{})}
 	l, _ := newLog(t, filepath.Join(t.TempDir(), "requests.log"))
-	l.open = func(string) (file, error) { return d, nil }
+	l.open = func(string) (io.WriteCloser, error) { return d, nil }
 	start(t, l)
 	r := Record{ID: "x", Path: strings.Repeat("p", 2000)}
 	added := 0
@@ -354,7 +355,7 @@ func TestCloseDoesNotWaitForAFileThatTakesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.open = func(string) (file, error) { return d, nil }
+		l.open = func(string) (io.WriteCloser, error) { return d, nil }
 		start(t, l)
 		l.Add(&Record{ID: "x"}, true)
 		began := time.Now()
@@ -371,8 +372,8 @@ func TestAFileThatTakesNothingForAWhileIsOpenedAgainAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := &disk{room: 1 << 20, gate: make(chan struct{})}, &disk{room: 1 << 20}
 		l, _ := newLog(t, filepath.Join(t.TempDir(), "requests.log"))
-		files := []file{old, next}
-		l.open = func(string) (f file, err error) { f, files = files[0], files[1:]; return f, nil }
+		files := []io.WriteCloser{old, next}
+		l.open = func(string) (f io.WriteCloser, err error) { f, files = files[0], files[1:]; return f, nil }
 		start(t, l)
 		l.Add(&Record{ID: "before"}, true)
 		time.Sleep(flushDelay)
@@ -403,7 +404,7 @@ func TestARecordIsWrittenSoonAfterItsRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.open = func(string) (file, error) { return d, nil }
+		l.open = func(string) (io.WriteCloser, error) { return d, nil }
 		start(t, l)
 		lines := func() int { return bytes.Count(d.taken(), []byte{'\n'}) }
 		for n := range 3 {

@@ -225,7 +225,7 @@ func (r *Router) Agreed() *AgreedPlans { return r.agreed.Load() }
 // replace it. All services are planned again soon if that changes the settings in use. It returns
 // those that are in use then. It may be called from any goroutine, before Run too.
 func (r *Router) SetPlans(own PlanSettings, fromFleet bool) (*AgreedPlans, error) {
-	next := ownPlans{own.withDefaults().WithNeeds(r.cfg.Choosing), fromFleet}
+	next := ownPlans{own.withDefaults().WithNeeds(r.cfg.Strategies), fromFleet}
 	if err := next.plans.Minimums.Validate(); err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func TestSettingsWithoutAVersionCanBeStatedHoweverLongTheyAre(t *testing.T) {
 	for i := range 1000 {
 		cookies[fmt.Sprintf("service-%d", i)] = "sid"
 	}
-	own := DefaultPlanSettings().WithNeeds(ChoosingConfig{SessionCookies: cookies})
+	own := DefaultPlanSettings().WithNeeds(StrategiesConfig{SessionCookies: cookies})
 	if err := own.Stateable(); err == nil {
 		t.Fatal("the settings are not long enough for this test")
 	}

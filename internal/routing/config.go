@@ -56,8 +56,8 @@ type Config struct {
 	State func(advertise.PlanSettings)
 	// Selection configures the balancers. New sets OnEvict, which counts evictions.
 	Selection selection.Config
-	// Choosing holds the strategies with which endpoints are picked.
-	Choosing ChoosingConfig
+	// Strategies holds the strategies with which endpoints are picked.
+	Strategies StrategiesConfig
 	// Forwarding configures the choice of the few relays, among those that serve a service,
 	// to which this relay keeps connections and forwards. The router sets Selector, Streams,
 	// Datacenter and Region. Without Primaries their number follows from how many relays serve
@@ -140,7 +140,7 @@ type PlanSettings struct {
 	Skip map[string][]string
 	// Selections and Cookies are what strategies and session cookies require of the plans, by service;
 	// that of Selections under "" is for services whose workers advertise no strategy. A router sets
-	// them from its Config.Choosing.
+	// them from its Config.Strategies.
 	Selections, Cookies map[string]Need
 }
 

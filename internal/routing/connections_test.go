@@ -173,7 +173,7 @@ func TestAnEndpointThatCannotBeReachedKeepsItsPlaceAndGetsRequestsOnlyWhenItIsAl
 	offer(t, dead, advertise.Service{Name: "echo", Address: "127.0.0.1:1"})
 	r := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.AuditInterval = 10 * time.Millisecond })
 	manual := watch(t, c.relays[0], func(cfg *routing.Config) {
-		cfg.Choosing.Strategies = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
+		cfg.Strategies.ByService = map[string]strategy.Spec{"": {Name: strategy.Manual, Preferred: []string{"w2"}}}
 	})
 	inRange := func(want ...string) func() bool {
 		return func() bool { return slices.Equal(nodes(r.of("echo").Range), want) }

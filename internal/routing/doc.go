@@ -16,13 +16,15 @@
 //	which the last release closes.
 //
 // The Choice of a service picks its endpoints: the balancer itself, or a strategy of
-// internal/strategy. The balancer then excludes the endpoints that it has evicted.
-// Every request begins and ends at the balancer, even if a strategy picked.
+// internal/strategy. The balancer decides which endpoints are excluded, such as evicted ones; a
+// strategy only orders the others. Every request begins and ends at the balancer, even if a
+// strategy picked.
 //
-//	Service.Pick ─► p2c: balancer draws ─────────────────────┬─► ticket
-//	             └► else: strategy names one ─► usable? ─► take ┘
-//	                          ▲                    │ no: the next
-//	                          └────────────────────┘
+//	Service.Pick ─┬► p2c:  Balancer.Pick, PickSession ─┬─► selection.Pick
+//	              └► else: Balancer.PickBy ────────────┘
+//	                         │           ▲
+//	               Exclusion │           │ the first of the others
+//	                         └► strategy ┘
 //
 // Relays state their traffic where it is unequal (see demand). A statement plans the services
 // that it concerns anew, with the same connections and other weights.

@@ -59,7 +59,6 @@ type keptChecks struct {
 	proven map[poolKey]struct{} // were dead, until a check has connected
 }
 
-// keptCheck is the result of one check.
 type keptCheck struct {
 	key poolKey
 	err error

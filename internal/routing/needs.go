@@ -32,9 +32,9 @@ func needOf(s strategy.Spec) Need {
 }
 
 // WithNeeds returns the settings with what a relay's strategies and cookies require of plans.
-func (c PlanSettings) WithNeeds(of ChoosingConfig) PlanSettings {
+func (c PlanSettings) WithNeeds(of StrategiesConfig) PlanSettings {
 	c.Selections, c.Cookies = nil, nil
-	for service, spec := range of.Strategies {
+	for service, spec := range of.ByService {
 		if need := needOf(spec); service != "" || need != NeedNone {
 			setNeed(&c.Selections, service, need)
 		}

@@ -21,7 +21,7 @@ import (
 // planners returns a relay with a version of the settings of the plan, a gate and another relay that
 // have neither that version nor the relay's strategies and cookies, in a fleet of 40 relays and 400
 // workers.
-func planners(t *testing.T, choosing ChoosingConfig, offers func(worker int) advertise.Service) (author *Router, others []*Router) {
+func planners(t *testing.T, strategies StrategiesConfig, offers func(worker int) advertise.Service) (author *Router, others []*Router) {
 	t.Helper()
 	var members []membership.Member
 	for i := range 40 {
@@ -40,15 +40,15 @@ func planners(t *testing.T, choosing ChoosingConfig, offers func(worker int) adv
 		s.Name, s.Address = "echo", fmt.Sprintf("10.2.%d.%d:8080", i/250, i%250)
 		f.state(fmt.Sprintf("w%03d", i), 1, s)
 	}
-	planner := func(self string, role identity.Role, plans PlanSettings, choosing ChoosingConfig) *Router {
-		r, err := New(Config{Self: self, Role: role, Catalogue: f, Selection: selection.DefaultConfig(), Epoch: time.Now(), Plans: plans, PlansFromFleet: true, PickOnly: true, Choosing: choosing,
+	planner := func(self string, role identity.Role, plans PlanSettings, strategies StrategiesConfig) *Router {
+		r, err := New(Config{Self: self, Role: role, Catalogue: f, Selection: selection.DefaultConfig(), Epoch: time.Now(), Plans: plans, PlansFromFleet: true, PickOnly: true, Strategies: strategies,
 			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	author = planner("r00", identity.RoleRelay, PlanSettings{Version: 8}, choosing)
+	author = planner("r00", identity.RoleRelay, PlanSettings{Version: 8}, strategies)
 	if err := f.State(advertise.RelayStatement{Plan: author.agreement.inUse.stated()}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func planners(t *testing.T, choosing ChoosingConfig, offers func(worker int) adv
 	v := f.view(func(v *advertise.View) bool {
 		return all(v) && len(maps.Collect(v.Relays().All())) == 1
 	})
-	others = []*Router{planner("g1", identity.RoleGate, PlanSettings{}, ChoosingConfig{}), planner("r01", identity.RoleRelay, PlanSettings{}, ChoosingConfig{})}
+	others = []*Router{planner("g1", identity.RoleGate, PlanSettings{}, StrategiesConfig{}), planner("r01", identity.RoleRelay, PlanSettings{}, StrategiesConfig{})}
 	for _, r := range append(others, author) {
 		r.view, r.snapshot = v, v.Members()
 		r.update()
@@ -70,35 +70,35 @@ func TestRelaysAndGatesPlanAlikeWhateverTheirOwnStrategiesAndCookies(t *testing.
 		return func(int) advertise.Service { return s }
 	}
 	plain := offering(advertise.Service{})
-	spec := func(service, name string) ChoosingConfig {
-		return ChoosingConfig{Strategies: map[string]strategy.Spec{service: strategy.Default(name)}}
+	spec := func(service, name string) StrategiesConfig {
+		return StrategiesConfig{ByService: map[string]strategy.Spec{service: strategy.Default(name)}}
 	}
-	cookie := func(name string) ChoosingConfig {
-		return ChoosingConfig{SessionCookies: map[string]string{"echo": name}}
+	cookie := func(name string) StrategiesConfig {
+		return StrategiesConfig{SessionCookies: map[string]string{"echo": name}}
 	}
 	const one, many, all, newest = 10, 36, 400, 300
 	for name, c := range map[string]struct {
-		choosing        ChoosingConfig
+		strategies      StrategiesConfig
 		offers          func(int) advertise.Service
 		relays, workers int
 	}{
-		"nothing is set":                   {ChoosingConfig{}, plain, many, all},
+		"nothing is set":                   {StrategiesConfig{}, plain, many, all},
 		"a cookie":                         {cookie("sid"), plain, one, all},
 		"a strategy of the service":        {spec("echo", strategy.Stable), plain, one, all},
 		"a strategy of all services":       {spec("", strategy.StableSHA256), plain, one, all},
-		"an advertised strategy":           {ChoosingConfig{}, offering(advertise.Service{Selection: "stable"}), one, all},
+		"an advertised strategy":           {StrategiesConfig{}, offering(advertise.Service{Selection: "stable"}), one, all},
 		"an advertised one has precedence": {spec("", strategy.Stable), offering(advertise.Service{Selection: "random"}), many, all},
 		"an advertised one is overridden":  {spec("echo", strategy.P2C), offering(advertise.Service{Selection: "stable"}), many, all},
-		"an advertised cookie":             {ChoosingConfig{}, offering(advertise.Service{Policy: "session-cookie=sid"}), one, all},
+		"an advertised cookie":             {StrategiesConfig{}, offering(advertise.Service{Policy: "session-cookie=sid"}), one, all},
 		"an advertised cookie is disabled": {cookie(""), offering(advertise.Service{Policy: "session-cookie=sid"}), many, all},
-		"a cookie and a strategy without":  {ChoosingConfig{Strategies: spec("echo", strategy.P2C).Strategies, SessionCookies: cookie("sid").SessionCookies}, plain, one, all},
+		"a cookie and a strategy without":  {StrategiesConfig{ByService: spec("echo", strategy.P2C).ByService, SessionCookies: cookie("sid").SessionCookies}, plain, one, all},
 		"slots use one version": {spec("echo", strategy.Slots), func(worker int) advertise.Service {
 			return advertise.Service{Version: map[bool]string{true: "v1", false: "v2"}[worker < all-newest]}
 		}, many, newest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			author, others := planners(t, c.choosing, c.offers)
+			author, others := planners(t, c.strategies, c.offers)
 			want := (*author.services.Load())["echo"].Route()
 			if want.Plan == nil || len(want.Plan.Affine()) != c.relays || len(want.Plan.Workers()) != c.workers {
 				t.Fatalf("the plan is %+v: want %d relays and %d workers", want.Plan, c.relays, c.workers)
@@ -115,7 +115,7 @@ func TestRelaysAndGatesPlanAlikeWhateverTheirOwnStrategiesAndCookies(t *testing.
 func TestANewVersionKeepsWhatStrategiesAndCookiesNeed(t *testing.T) {
 	t.Parallel()
 	r, err := New(Config{Self: "r1", Role: identity.RoleRelay, Selection: selection.DefaultConfig(), Epoch: time.Now(), PlansFromFleet: true,
-		Choosing: ChoosingConfig{SessionCookies: map[string]string{"echo": "sid"}}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+		Strategies: StrategiesConfig{SessionCookies: map[string]string{"echo": "sid"}}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +128,9 @@ func TestANewVersionKeepsWhatStrategiesAndCookiesNeed(t *testing.T) {
 func TestSettingsOfFleetsThatNeedNothingHaveTheTextOfEarlierReleases(t *testing.T) {
 	t.Parallel()
 	const before = "index-source=slot&max-relays-per-service=64&min-peers-per-relay=3&min-peers-per-tier=3&min-peers-per-worker=3&relays-per-service=auto&strategy=projection&zone-slack=1.1"
-	for _, choosing := range []ChoosingConfig{{}, {Strategies: map[string]strategy.Spec{"": strategy.Default(strategy.Random)}, SessionCookies: map[string]string{}}} {
-		if text := DefaultPlanSettings().WithNeeds(choosing).Text(); text != before {
-			t.Errorf("%+v: %s", choosing, text)
+	for _, strategies := range []StrategiesConfig{{}, {ByService: map[string]strategy.Spec{"": strategy.Default(strategy.Random)}, SessionCookies: map[string]string{}}} {
+		if text := DefaultPlanSettings().WithNeeds(strategies).Text(); text != before {
+			t.Errorf("%+v: %s", strategies, text)
 		}
 	}
 }

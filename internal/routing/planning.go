@@ -105,24 +105,11 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		ready.keep(kept)
 	}
 	next := &Route{Index: -1, Endpoints: endpoints, At: now, offered: offered}
-	present := make([]versioned, 0, len(endpoints))
-	for _, e := range endpoints {
-		if e.State != advertise.Ready {
-			continue
-		}
-		if id, ok := r.fleet.listener(e.Address); ok {
-			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
-			ready.leaveOut(e)
-			continue
-		}
-		present = append(present, versioned{
-			affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
-		})
-	}
+	present := r.presentWorkers(next, ready)
 	plans := r.agreement.inUse.plans
 	next.TCP = mostlyTCP(endpoints)
 	next.Votes = CountVotes(endpoints, plans.MaxRelaysPerService)
-	next.Policy = r.choosing.policy(s.Name, &planned.strategyState, next.Votes)
+	next.Policy = r.strategies.policy(s.Name, &planned.strategyState, next.Votes)
 	if len(present) == 0 {
 		next.Policy.SessionCookie = old.Policy.SessionCookie // no worker is left that could advertise another one
 	}
@@ -131,7 +118,7 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		// A worker must not take away the connections that its service needs when a relay fails.
 		relaysPerService = max(asked, plans.Minimums.PeersPerWorker)
 	}
-	spec, origin := r.choosing.decide(s, &planned.strategyState, endpoints, next.Votes)
+	spec, origin := r.strategies.decide(s, &planned.strategyState, endpoints, next.Votes)
 	wholeRange, oneVersion := plans.needs(s.Name, next.Votes)
 	absent := peering.Absent{Relays: candidates(r.fleet.absent, r.traffic.of[s.Name])}
 	var vanished []versioned
@@ -190,6 +177,26 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 	r.logRoute(s.Name, old, next)
 	r.logCanary(s.Name, old, next)
 	return true, nil
+}
+
+// presentWorkers returns the workers of a route that take requests. It leaves out endpoints at the
+// address of a relay's listener.
+func (r *Router) presentWorkers(next *Route, ready *readyEndpoints) []versioned {
+	present := make([]versioned, 0, len(next.Endpoints))
+	for _, e := range next.Endpoints {
+		if e.State != advertise.Ready {
+			continue
+		}
+		if id, ok := r.fleet.listener(e.Address); ok {
+			r.leaveOut(next, e, fmt.Errorf("%s (%s): %w of relay %s", e.NodeID, e.Address, errListener, id))
+			ready.leaveOut(e)
+			continue
+		}
+		present = append(present, versioned{
+			affinity.Worker{ID: e.NodeID, Place: affinity.Place{Datacenter: e.Datacenter, Region: e.Region}, Weight: int(e.Weight)}, e.Version,
+		})
+	}
+	return present
 }
 
 // observes reports whether this member has no place in plans.

@@ -66,7 +66,7 @@ type Router struct {
 	// Used only by Run.
 	links      *links
 	forwarding *forwarding
-	choosing   *strategyResolver
+	strategies *strategyResolver
 	view       *advertise.View
 	snapshot   *membership.Snapshot // of the view
 	trusted    *membership.Snapshot // the last routed one that was not degraded
@@ -86,7 +86,7 @@ type Router struct {
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Router, error) {
-	cfg.Plans = cfg.Plans.withDefaults().WithNeeds(cfg.Choosing)
+	cfg.Plans = cfg.Plans.withDefaults().WithNeeds(cfg.Strategies)
 	if err := errors.Join(cfg.Plans.validate(), cfg.Selection.Validate()); err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func New(cfg Config) (*Router, error) {
 	if r.forwarding, err = newForwarding(cfg, r.lines, r.pools); err != nil {
 		return nil, err
 	}
-	if r.choosing, err = newChoosing(cfg); err != nil {
+	if r.strategies, err = newStrategyResolver(cfg); err != nil {
 		return nil, err
 	}
 	r.services.Store(&map[string]*Service{})
@@ -230,7 +230,7 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.lines.Stop()
 	defer r.links.close()
 	defer r.forwarding.start(ctx)()
-	defer r.choosing.start(ctx)()
+	defer r.strategies.start(ctx)()
 	probing, endProbes := context.WithCancel(ctx)
 	defer r.reviveAll()
 	defer r.kept.running.Wait() // each result has room in ended
@@ -316,7 +316,7 @@ func (r *Router) Run(ctx context.Context) error {
 			r.links.count()
 			if r.Settled() {
 				for name, s := range *r.services.Load() {
-					r.choosing.logUnknown(s, &r.plans[name].strategyState)
+					r.strategies.logUnknown(s, &r.plans[name].strategyState)
 				}
 			}
 			continue

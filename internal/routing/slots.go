@@ -70,8 +70,8 @@ func (r *Router) slotsOf(e *advertise.Endpoint) int {
 	return int(e.Slots)
 }
 
-// slotShare returns how many requests this relay may have in flight at an endpoint whose slots so many
-// relays share, 0 without a bound.
+// slotShare returns how many requests this relay may have in flight at an endpoint whose slots the
+// given number of relays share, 0 without a bound.
 func (r *Router) slotShare(e *advertise.Endpoint, relays int) int {
 	slots := r.slotsOf(e)
 	if slots == 0 {

@@ -94,7 +94,7 @@ func TestUnknownPreferredNodesAreLoggedWhenTheRelayHasSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := watch(t, c.relays[0], func(cfg *routing.Config) {
-		cfg.Choosing.Strategies = map[string]strategy.Spec{"echo": spec}
+		cfg.Strategies.ByService = map[string]strategy.Spec{"echo": spec}
 	})
 	count := func() int { return r.counters("ringway_relay_selection_problems_total")["unknown_preferred"] }
 	procs.Await(t, "w9 is missed", func() bool { return count() >= 1 && strings.Contains(r.log.String(), "unknown=w9") })
@@ -114,7 +114,7 @@ func TestDistancesAreMeasuredInTheBackground(t *testing.T) {
 	c := startCluster(t, 1, 2)
 	all := strategy.Default(strategy.Closest)
 	all.Expiry = time.Second // the least
-	r := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.Choosing.Strategies = map[string]strategy.Spec{"": all} })
+	r := watch(t, c.relays[0], func(cfg *routing.Config) { cfg.Strategies.ByService = map[string]strategy.Spec{"": all} })
 	measured := func() bool {
 		s, ok := r.Service("echo")
 		return ok && len(s.Route().Range) == 2 && s.Explain("", 0).Winner != "" &&

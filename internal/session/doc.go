@@ -15,8 +15,8 @@
 //
 // # Rules
 //
-//   - Everything that is read is bounded before it is stored, and frames that are not understood
-//     end the session.
+//   - Everything that is read is bounded before it is stored. A frame that cannot be decoded ends
+//     the session. One of an unknown kind is skipped, because a later release may send it.
 //   - A row is a wish of one relay. A worker follows the rows of all relays that it has a session
 //     with: a relay that is cut off and sees only itself takes none of the others away.
 //   - At the end of a certificate the connection is closed. A second session with the relay begins

@@ -106,10 +106,17 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 			pause = min(pause, wait)
 		}
 	}
-	// Open before close: a relay outside of the row keeps its session until all of the row have one.
-	// The first of them may be cut off from the others: its row is itself alone, and without the one
-	// that named the others the worker would stay with it. Until all others have the list of a relay
-	// of the row, they would see no worker.
+	pause = min(pause, c.moveOthers(wanted, open, missing == 0, certificate, now))
+	return max(pause, 10*time.Millisecond)
+}
+
+// moveOthers ends the sessions that others have replaced, and returns when to look again. mu is held.
+//
+// Open before close: a relay outside of the row keeps its session until all of the row have one, which
+// complete reports. The first of them may be cut off from the others: its row is itself alone, and
+// without the one that named the others the worker would stay with it. Until all others have the list
+// of a relay of the row, they would see no worker.
+func (c *Client) moveOthers(wanted map[string]RowRelay, open map[string]*link, complete bool, certificate [keyBytes]byte, now time.Time) (pause time.Duration) {
 	listed := listTime
 	for _, l := range c.links {
 		if l.row != nil && l.key.certificate == certificate {
@@ -118,20 +125,20 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 			}
 		}
 	}
-	if listed > 0 {
-		pause = min(pause, listed)
-	}
 	for _, l := range c.links {
 		if l.row == nil {
 			continue
 		}
 		_, inRow := wanted[l.row.Self]
 		newer := open[l.row.Self]
-		if !inRow && missing == 0 && listed <= 0 || newer != nil && !l.serves(certificate, now) && now.Sub(newer.began) >= listTime {
+		if !inRow && complete && listed <= 0 || newer != nil && !l.serves(certificate, now) && now.Sub(newer.began) >= listTime {
 			l.move()
 		}
 	}
-	return max(pause, 10*time.Millisecond)
+	if listed > 0 {
+		return listed
+	}
+	return BeatInterval
 }
 
 // replaceUnreachable adds a spare for each wanted relay that cannot be reached: its row changes only
@@ -179,7 +186,7 @@ func (c *Client) askNames(ctx context.Context, now time.Time) time.Duration {
 	switch n := &c.names; {
 	case n.asking:
 		return BeatInterval
-	case n.next.IsZero(): // the list of addresses is that of the Finder's Run until then
+	case n.next.IsZero(): // until then the Finder's Run looks the names up
 		n.pause.Reset()
 		n.next = now.Add(n.pause.NextBackOff())
 	case !n.next.After(now):

@@ -153,7 +153,7 @@ func DecodeHello(b []byte) (h Hello, err error) {
 	return h, r.Err
 }
 
-// Row are the relays that a worker should have sessions with.
+// Row lists the relays that a worker should have sessions with.
 type Row struct {
 	Version uint64 // grows with each row of one session
 	// Self and Epoch are the relay that sends the row.
@@ -165,7 +165,7 @@ type Row struct {
 	Relays []RowRelay
 }
 
-// RowRelay is one of them.
+// RowRelay is a relay of a Row.
 type RowRelay struct {
 	ID      string
 	Epoch   uint64

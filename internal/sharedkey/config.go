@@ -105,8 +105,8 @@ func DefaultConfig() Config {
 // sealing reports whether answers are sealed: certificates take precedence.
 func (c *Config) sealing() bool { return c.Authorize == nil && c.Seal != nil }
 
-// validate returns all problems.
-func (c *Config) validate() error {
+// complete sets the defaults of fields that are nil, and returns all problems of the others.
+func (c *Config) complete() error {
 	var problems []error
 	wrong := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf(format, args...))

@@ -173,8 +173,7 @@ type wireRetired struct {
 	ExpiresInMS int64 `json:"expires_in_ms"`
 }
 
-// encodeAnswer returns the JSON of an answer; for an answer without a key it is that of "no
-// key yet".
+// encodeAnswer returns the JSON of an answer. An answer without a key becomes "no key yet".
 func encodeAnswer(label string, a Answer) ([]byte, error) {
 	w := wireAnswer{Format: answerFormat, Label: label}
 	if a.Key.IsZero() {

@@ -33,7 +33,7 @@ type Keeper struct {
 // It starts no goroutine. The error lists all invalid fields, or the problem of the value
 // or the file; it never contains their content.
 func New(cfg Config) (*Keeper, error) {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("sharedkey: %w", err)
 	}
 	k := &Keeper{cfg: cfg, confirmed: map[string]bool{}, configured: map[string]Key{}}

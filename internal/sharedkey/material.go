@@ -190,7 +190,7 @@ func unseal(secret Secret, label string, nonce, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// unsealAny opens data with any of the secrets. The error is that of the first.
+// unsealAny opens data with any of the secrets. If none fits, it returns the error of the first.
 func unsealAny(secrets []Secret, label string, nonce, data []byte) ([]byte, error) {
 	var first error
 	for _, secret := range secrets {

@@ -39,7 +39,6 @@ type Config struct {
 	Metrics *Metrics
 }
 
-// picker is one strategy.
 type picker interface {
 	// update publishes a table. The endpoints are checked and sorted by node, and the
 	// slice belongs to the picker. Calls do not overlap.

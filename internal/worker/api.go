@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/ringway/ringway/internal/api"
@@ -120,7 +119,7 @@ func (a *Agent) statusDocument(context.Context, string) statuspage.Document {
 
 // statusNotice returns a notice with the remedy for a reason of Reasons.
 func statusNotice(reason process.Reason) statuspage.Notice {
-	n := statuspage.Notice{Severity: statuspage.Problem, Text: strings.ToUpper(reason.Text[:1]) + reason.Text[1:] + "."}
+	n := statuspage.ReasonNotice(reason)
 	switch reason.Code {
 	case process.Stopping:
 		n.Remedy = "It stops: relays send nothing new."
@@ -130,8 +129,6 @@ func statusNotice(reason process.Reason) statuspage.Notice {
 		n.Remedy, n.Runbook = "No request can come. It is ready as soon as it sees a relay.", "alone"
 	case process.FewRelays:
 		n.Remedy = "It is ready when relays have connected to its sidecar. A firewall or a network policy may be in the way, or relays that do not serve its services."
-	case process.LimitReached:
-		n.Remedy, n.Runbook = "Restart the members one after the other with the higher limit; first find out whether the new ones are yours.", "limit-reached"
 	case process.ServiceDrained:
 		n.Remedy, n.Runbook = "`worker undrain` offers it again.", "drain-forgotten"
 	case process.ServiceUnhealthy, process.NoService:

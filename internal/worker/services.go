@@ -78,8 +78,7 @@ func (s Service) Normalize() (Service, error) {
 	}
 	if s.Checked() {
 		s.Check.Address = cmp.Or(s.Check.Address, s.Address)
-		// A check at another address is that of a port for checks, which seldom has TLS or
-		// HTTP/2 alone.
+		// Another address is a port for checks, which seldom has TLS or HTTP/2 alone.
 		same := s.Check.Address == s.Address
 		s.Check.HTTP2 = s.Protocol == advertise.H2C && s.Check.Kind == health.HTTP && same
 		if s.Check.TLS = s.Protocol == advertise.H2 && same; s.Check.TLS {
@@ -134,9 +133,8 @@ var serviceOptions = []string{"protocol", "weight", "slots", "version", "tag", "
 //
 //	name=host:port;selection=ordered:preferred=w2+w1
 //
-// The text after check= is that of [health.ParseCheck]. The text after selection= is that
-// of [strategy.Parse] with ':' instead of ';' and '+' instead of ',', because ';' and ','
-// separate options and services.
+// [health.ParseCheck] reads the text after check=, and [strategy.Parse] the text after selection=,
+// with ':' instead of ';' and '+' instead of ',', because ';' and ',' separate options and services.
 func ParseService(text string) (Service, error) {
 	fail := func(format string, args ...any) (Service, error) {
 		return Service{}, fmt.Errorf("service %q: %s; write name=host:port, or name=host:port;protocol=h2c;weight=20;check=http:/healthz",

@@ -192,7 +192,7 @@ func New(cfg Config) (*Router, error) {
 // build makes the parts of the router.
 func (r *Router) build() error {
 	cfg := r.cfg
-	choosing, err := r.choosing()
+	strategies, err := r.strategies()
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (r *Router) build() error {
 		// a certificate and a gossip key the cluster is one in clear text.
 		SharedKey: ingress.KeeperConfig{Insecure: true},
 		Routing: routing.Config{
-			Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Choosing: choosing, Listeners: []string{cfg.Node.Addr()},
+			Endpoints: cfg.Endpoints, PickOnly: cfg.PickOnly, Strategies: strategies, Listeners: []string{cfg.Node.Addr()},
 			Plans:          routing.PlanSettings{PlanConfig: cfg.Plan},
 			PlansFromFleet: followsFleet(cfg.Node),
 			Links:          routing.DefaultLinks(), Selection: selection.DefaultConfig(), Upstream: upstream.DefaultConfig(),
@@ -237,12 +237,12 @@ func followsFleet(n *membership.Node) bool {
 	return member.Role.Relays() && (member.Identity != nil || err == nil && addr.Addr().IsLoopback())
 }
 
-// choosing reads the strategies.
-func (r *Router) choosing() (routing.ChoosingConfig, error) {
-	c := routing.ChoosingConfig{Strategies: map[string]strategy.Spec{}}
+// strategies reads the strategies of the settings.
+func (r *Router) strategies() (routing.StrategiesConfig, error) {
+	c := routing.StrategiesConfig{ByService: map[string]strategy.Spec{}}
 	for service, text := range r.cfg.Strategies {
 		spec, err := strategy.Parse(text)
-		c.Strategies[service] = spec
+		c.ByService[service] = spec
 		if service != "" {
 			err = errors.Join(affinity.ValidateService(service), err)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // never are words of rule 3 of CONTRIBUTING's language that have no other sense in a comment.
-var never = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Ee]verybody|[Ww]hoever|for ever|[Aa] while|[Aa]t once|looks? at|tells|says)\b`)
+var never = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Ee]verybody|[Ww]hoever|for ever|[Aa] while|[Aa]t once|looks? at|so many|tells|says)\b`)
 
 // unnamed is a comment that defers to another name without a word for what it is.
 var unnamed = regexp.MustCompile(`^//\s+\w+ (is|are) (that|those) of\b`)

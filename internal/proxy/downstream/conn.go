@@ -320,7 +320,7 @@ func (c *conn) readHead() (int, *fault) {
 }
 
 // damagedPreface reports whether a connection that begins with these bytes, and not with the
-// preface, is more likely one of HTTP/2 than of HTTP/1: its method is that of the preface and
+// preface, is more likely one of HTTP/2 than of HTTP/1: its method is PRI and
 // its version not 1, or it has three words, no field, and no slash, which a version of HTTP and
 // most targets contain.
 func damagedPreface(in []byte) bool {

@@ -139,7 +139,7 @@ func (b *requestBody) over() bool {
 	return b.closed
 }
 
-// errDirect means that the next bytes of a body are those of the connection, without any framing.
+// errDirect means that the next bytes of a body come from the connection without any framing.
 var errDirect = errors.New("downstream: to be read from the connection")
 
 // read waits for at least one byte.

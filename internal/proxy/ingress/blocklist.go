@@ -37,7 +37,7 @@ const (
 	BlockOfCommand BlockOrigin = "command"
 )
 
-// BlockState is a block in effect. Its caller is an IPv6 network, if it is that of an IPv6 address.
+// BlockState is a block in effect. A caller that is an IPv6 address is shown as its network.
 type BlockState struct {
 	Block
 	Origin BlockOrigin

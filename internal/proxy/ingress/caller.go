@@ -36,7 +36,7 @@ func (t *request) caller() string { return callerOf(t.r, t.from) }
 // proxy names none, because the proxy's address stands for all of its clients. Without a
 // proxy the caller is the name in the certificate of the client, or else its address, since a
 // client could put any name into the header. A relay that forwards passes such a name on;
-// without one the caller is empty, because the address is that of the relay.
+// without one the caller is empty, because the relay's address names no client.
 func callerOf(r *http.Request, from origin) string {
 	if from == fromRelay {
 		if values := r.Header[wire.CallerHeader]; len(values) > 0 {

@@ -18,8 +18,8 @@ const (
 	// ShareOfFree is the MaxInFlightPerClient that depends on what the requests of all clients leave
 	// of MaxInFlight: a quarter of that, at least 100.
 	ShareOfFree = -1
-	// leastPerClient is how many requests each client may have in flight if the share is that of
-	// what is free, whatever the others have.
+	// leastPerClient is how many requests each client may have in flight with ShareOfFree, whatever
+	// the others have.
 	leastPerClient = 100
 	// freeShare is the part of what is free that one client may have. A client that takes all it gets
 	// leaves four fifths of what was free to the others. Switches share their buffers among ports in the

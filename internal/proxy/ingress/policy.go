@@ -49,7 +49,7 @@ func (p Policies) Origin(service string, advertised advertise.Policy, key string
 
 // Policy returns the policy in effect for the requests to a service whose workers advertise
 // another one. Fields that neither the operator nor the workers set have the values of these
-// settings; progress is that of Config.Progress. An AttemptTimeout of 0 is no limit.
+// settings; progress is the value of Config.Progress. An AttemptTimeout of 0 is no limit.
 func (r *Requests) Policy(service string, advertised advertise.Policy, progress time.Duration) advertise.Policy {
 	p := r.Policies.ByService[""].Or(advertised)
 	if own, found := r.Policies.ByService[service]; found {

@@ -38,7 +38,7 @@ type record struct {
 	attempts []requestlog.Attempt // none, with room
 	status   string               // of gRPC, as the endpoint of the last attempt gave it
 
-	// decision is how the next endpoint was chosen, decisions are those of the attempts. Both
+	// decision is how the next endpoint was chosen, decisions is how each attempt got its own. Both
 	// are nil unless the choices are remembered.
 	decision  *routing.Decision
 	decisions []*routing.Decision
@@ -232,7 +232,7 @@ func (rec *record) target() {
 
 // client returns the address of the client. It is the sender, unless a trusted proxy or
 // another relay is: then it is the last address in X-Forwarded-For that a trusted sender
-// has put there. If a relay forwards, the last one is that of the proxy in front of the
+// has put there. If a relay forwards, the last one is the address of the proxy in front of the
 // first relay, if there is a second. A relay that forwards a TCP session names the client
 // in wire.ConnectionHeader.
 func (rec *record) client() string {

@@ -15,7 +15,6 @@ func DefaultConfig() Config {
 }
 
 const (
-	defaultKeepIdle              = 1
 	defaultExpectContinueTimeout = time.Second
 	defaultMaxConns              = 8
 )
@@ -49,9 +48,6 @@ type Config struct {
 	// MaxIdle is how many idle HTTP/1.1 connections are kept. Default 1024: with fewer, a busy
 	// relay closes connections that it needs again in a moment.
 	MaxIdle int
-	// KeepIdle is how many idle connections IdleTimeout leaves open, so that a request to an
-	// endpoint of the range finds a warm connection. Default 1; negative means none.
-	KeepIdle int
 	// MaxConns is how many HTTP/2 connections are opened; each carries as many streams as the
 	// endpoint allows. Default 8. HTTP/1.1 connections have no such limit, because the
 	// caller bounds the requests in flight; only the number that is opened at a time is
@@ -110,9 +106,6 @@ func (c *Config) complete() error {
 	}
 	if c.MaxConns <= 0 {
 		c.MaxConns = defaultMaxConns
-	}
-	if c.KeepIdle == 0 {
-		c.KeepIdle = defaultKeepIdle
 	}
 	if c.MaxResponseHeaderBytes <= 0 {
 		c.MaxResponseHeaderBytes = DefaultMaxResponseHead

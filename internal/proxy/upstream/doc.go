@@ -73,7 +73,7 @@
 //   - After an answer that never has a body (HEAD, 204, 304) the connection is acknowledged
 //     and rests, so that a body that comes anyway is found: 100 ms until 64 such rests were
 //     clean, then 20 ms, and no more than 32 at a time. After unasked bytes all answers of the
-//     endpoint have the long rest, for five minutes (see care.go). A sidecar sends none.
+//     endpoint have the long rest, for five minutes (see unasked.go). A sidecar sends none.
 //   - A repeatable request whose connection ends before any byte of an answer is sent
 //     once more over a new connection, inside Begin, unless Options.Once is set.
 //   - One timer per pool detects cancelled requests, late heads and waits that are over

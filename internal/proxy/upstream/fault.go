@@ -242,6 +242,45 @@ func cause(ctx context.Context, err error) (_ error, client bool) {
 	return err, false
 }
 
+// exchange has what this process knows of an exchange that has failed.
+type exchange struct {
+	request  context.Context
+	progress *progress
+	body     *clientBody // nil: no goroutine sends it
+	res      *Result
+}
+
+// explains sets the cause of e to the one that this process knows, and reports whether there is one.
+// What the socket or the stream reports is often a consequence: the watch, a stop of the process and a
+// failed client all end an exchange by a deadline in the past or a close. So only without such a cause
+// is it err, which blames the endpoint.
+func (p *Pool) explains(e *Fault, err error, x exchange) bool {
+	if p.stopped(x.progress) {
+		e.Err = ErrStopped
+		return true
+	}
+	if x.res.Silent = p.silentOf(x.progress); x.res.Silent != SilentNone {
+		e.Stage, e.Err = x.res.Silent.stage(), errSilent[x.res.Silent]
+		return true
+	}
+	if failure := x.body.failure(); failure != nil {
+		e.Stage, e.Err = StageClient, failure
+		return true
+	}
+	var client bool
+	switch e.Err, client = cause(x.request, err); {
+	case client:
+		e.Stage = StageClient
+	case x.progress.abandoned.Load() && !e.committed:
+		e.Err = ErrAbandoned
+	case e.Timeout() && x.progress.awaitsBody():
+		e.Stage, e.Err = StageClient, errBodyLate
+	default:
+		return false
+	}
+	return true
+}
+
 // fromSidecar turns e into the failure that a sidecar reported with this value of
 // wire.FailedHeader. An unknown value counts as the worse case: the service may have acted.
 func (e *Fault) fromSidecar(failed string) *Fault {

@@ -413,10 +413,7 @@ func (f *flight) join() bool {
 	return false
 }
 
-// fail builds the error of the exchange from err. What the socket reports is often a consequence:
-// the watch, a stop of the process and a failed client all end an exchange by a deadline in the
-// past or a close. So the causes that this process knows are checked first, and the error of the
-// socket blames the endpoint only if there is none.
+// fail builds the error of the exchange from err.
 func (f *flight) fail(stage Stage, err error) *Fault {
 	if m, ok := err.(http1.Malformed); ok {
 		err = fmt.Errorf("malformed response: %w", m)
@@ -425,31 +422,11 @@ func (f *flight) fail(stage Stage, err error) *Fault {
 	if f.sender != nil && f.sender.done != nil { // it may read until join
 		e.bodyConsumed = true
 	}
-	if f.p.stopped(&f.progress) {
-		e.Err = ErrStopped
-		return e
-	}
-	if f.res.Silent = f.p.silentOf(&f.progress); f.res.Silent != SilentNone {
-		e.Stage, e.Err = f.res.Silent.stage(), errSilent[f.res.Silent]
-		return e
-	}
+	var body *clientBody
 	if f.sender != nil {
-		if cerr := f.sender.body.failure(); cerr != nil {
-			e.Stage, e.Err = StageClient, cerr
-			return e
-		}
+		body = f.sender.body
 	}
-	var client bool
-	if e.Err, client = cause(f.r.Context(), err); client {
-		e.Stage = StageClient
-		return e
-	}
-	if f.progress.abandoned.Load() && !f.committed {
-		e.Err = ErrAbandoned
-		return e
-	}
-	if e.Timeout() && f.progress.awaitsBody() {
-		e.Stage, e.Err = StageClient, errBodyLate
+	if f.p.explains(e, err, exchange{f.r.Context(), &f.progress, body, &f.res}) {
 		return e
 	}
 	if e.Err == io.EOF {

@@ -344,8 +344,7 @@ func (s *h2Stream) ask() {
 	}
 }
 
-// fail builds the error of the exchange from err. As over HTTP/1.1, the causes that this process
-// knows come before what the stream reports. An endpoint that refuses the stream (RFC 9113 §8.7),
+// fail builds the error of the exchange from err. An endpoint that refuses the stream (RFC 9113 §8.7),
 // or leaves it out of its GOAWAY (RFC 9113 §6.8), has not acted on the request: nothing counts as
 // sent, whatever the method is.
 func (s *h2Stream) fail(stage Stage, err error) *Fault {
@@ -353,31 +352,7 @@ func (s *h2Stream) fail(stage Stage, err error) *Fault {
 	unprocessed := errors.Is(err, http2.ErrUnprocessed)
 	e.sent = s.opened && !unprocessed
 	e.bodyConsumed = s.consumed || s.body != nil && s.body.consumed.Load()
-	if s.c.p.stopped(&s.progress) {
-		e.Err = ErrStopped
-		return e
-	}
-	if s.res.Silent = s.c.p.silentOf(&s.progress); s.res.Silent != SilentNone {
-		e.Stage, e.Err = s.res.Silent.stage(), errSilent[s.res.Silent]
-		return e
-	}
-	if s.body != nil {
-		if cerr := s.body.failure(); cerr != nil {
-			e.Stage, e.Err = StageClient, cerr
-			return e
-		}
-	}
-	var client bool
-	if e.Err, client = cause(s.r.Context(), err); client {
-		e.Stage = StageClient
-		return e
-	}
-	if s.progress.abandoned.Load() && !s.committed {
-		e.Err = ErrAbandoned
-		return e
-	}
-	if e.Timeout() && s.progress.awaitsBody() {
-		e.Stage, e.Err = StageClient, errBodyLate
+	if s.c.p.explains(e, err, exchange{s.r.Context(), &s.progress, s.body, &s.res}) {
 		return e
 	}
 	if e.Err == io.ErrUnexpectedEOF {

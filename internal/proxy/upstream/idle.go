@@ -11,6 +11,10 @@ import (
 // watchPeriod is the maximum delay until a cancelled request is detected.
 const watchPeriod = 20 * time.Millisecond
 
+// keepIdle is how many idle connections IdleTimeout leaves open, so that a request to an endpoint of
+// the range finds a warm connection.
+const keepIdle = 1
+
 // expiredDeadline is a deadline in the past: it ends reads and writes immediately.
 var expiredDeadline = time.Unix(1, 0)
 
@@ -152,14 +156,14 @@ func (p *Pool) watchRound() {
 	}
 }
 
-// closeIdle closes connections that were idle for two rounds, except the newest KeepIdle,
+// closeIdle closes connections that were idle for two rounds, except the newest keepIdle,
 // and those that the other side has closed.
 func (p *Pool) closeIdle() {
 	p.mu.Lock()
 	p.generation++
 	p.endRests()
 	gone := p.takeStale()
-	for len(p.idle) > max(p.cfg.KeepIdle, 0) && p.idle[0].generation+2 <= p.generation {
+	for len(p.idle) > keepIdle && p.idle[0].generation+2 <= p.generation {
 		gone = append(gone, p.idle[0])
 		p.idle = append(p.idle[:0], p.idle[1:]...)
 	}

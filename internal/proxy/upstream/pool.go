@@ -123,10 +123,10 @@ func (p *Pool) Carry(w http.ResponseWriter, r *http.Request, x *Options) (Result
 }
 
 // Begin sends r, which CheckRequest must have accepted, to the endpoint, and the head of its answer
-// to w. If it returns no Answer, the exchange has ended. Nothing may change r, w and x before its end. A Deadline that is zero is
-// set to that of the request's context. For HTTP/1.1 an exchange runs on its caller's goroutine. It
-// starts one more only for a request body that is large or of unknown length, and for the second
-// direction of a tunnel. These have ended when it has.
+// to w. If it returns no Answer, the exchange has ended. Nothing may change r, w and x before its
+// end. A Deadline that is zero is set to that of the request's context. For HTTP/1.1 an exchange runs
+// on its caller's goroutine. It starts one more only for a request body that is large or of unknown
+// length, and for the second direction of a tunnel. These have ended when it has.
 func (p *Pool) Begin(w http.ResponseWriter, r *http.Request, x *Options) (Answer, Result, *Fault) {
 	if deadline, ok := r.Context().Deadline(); ok && x.Deadline.IsZero() {
 		x.Deadline = deadline

@@ -208,8 +208,8 @@ func (p *Pool) detach(c *conn, client net.Conn, of Tunnel) {
 // pass copies both ways until both have ended, and returns the number of bytes from the
 // client and to the client. The end of one direction is passed on; an error ends both.
 // follow follows the frames to the client, so that the client gets a close frame when
-// Sessions ends the tunnel. Each direction has one goroutine, and the one to the client is that of
-// the handler. If Sessions ends a WebSocket, the read from the endpoint ends first, so that this
+// Sessions ends the tunnel. Each direction has one goroutine; the handler's own copies to the
+// client. If Sessions ends a WebSocket, the read from the endpoint ends first, so that this
 // direction can still write the rest of a frame and the close frame.
 func (t *tunnel) pass(client, endpoint net.Conn, follow *frames) (in, out int64) {
 	g := t.g

@@ -294,7 +294,7 @@ func TestDialsThatRunOutOfTimeTogetherBlameTheEndpointOnce(t *testing.T) {
 	}
 }
 
-// Its limit is that of its attempt; DialTimeout is that of a dial.
+// The attempt limits a wait; DialTimeout limits a dial.
 func TestAWaitMayOutlastTheLimitOfADial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

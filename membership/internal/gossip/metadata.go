@@ -31,7 +31,7 @@ type Metadata struct {
 	ForwardAddr string
 	AdminAddr   string
 	Version     string
-	// AdvertiseSequence is the newest sequence of the node's advertisement.
+	// AdvertiseSequence is always 0: it is kept because the order of the fields is the wire format.
 	AdvertiseSequence uint64
 	// GossipAddr is the node's gossip address, so that the signature covers it. Releases
 	// that do not sign leave it empty.

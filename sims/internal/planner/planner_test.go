@@ -50,7 +50,7 @@ func value(t *testing.T, r *scenario.Result, what string) float64 {
 	return 0
 }
 
-// The reason why a relay less is not enough is that of the setting which is the tightest.
+// The reason why a relay less is not enough names the setting which is the tightest.
 func TestAFleetWithARelayLessExceedsALimit(t *testing.T) {
 	for says, set := range map[string][]string{
 		"CPU of a relay":         {"cpu-per-request=2ms"},

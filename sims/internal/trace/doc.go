@@ -17,7 +17,7 @@
 //
 // # What a request log measures
 //
-// The service time is that of the last attempt, from the request sent to the beginning of the
+// The service time is measured in the last attempt, from the request sent to the beginning of the
 // answer, without the wait for a connection. It includes the wait in the queue of the worker,
 // so a log of a busy fleet makes a plan too careful.
 package trace

@@ -27,12 +27,12 @@ type chooser struct {
 	log     logtest.Log
 }
 
-func newChooser(t *testing.T, cfg ChoosingConfig) *chooser {
+func newChooser(t *testing.T, cfg StrategiesConfig) *chooser {
 	t.Helper()
 	c := &chooser{t: t}
 	logger := slog.New(slog.NewTextHandler(&c.log, nil))
 	var err error
-	if c.strategyResolver, err = newChoosing(Config{Choosing: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: logger}); err != nil {
+	if c.strategyResolver, err = newStrategyResolver(Config{Strategies: cfg, Plans: DefaultPlanSettings(), Registerer: prometheus.NewRegistry(), Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.lines.Stop)
@@ -59,28 +59,28 @@ func (c *chooser) problemsOf(reason string) int {
 
 func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *testing.T) {
 	random, slots := strategy.Default(strategy.Random), strategy.Default(strategy.Slots)
-	all := ChoosingConfig{Strategies: map[string]strategy.Spec{"": random}}
+	all := StrategiesConfig{ByService: map[string]strategy.Spec{"": random}}
 	for _, c := range []struct {
-		cfg        ChoosingConfig
+		cfg        StrategiesConfig
 		advertised []string
 		want       string
 	}{
-		{ChoosingConfig{}, nil, "p2c default"},
-		{ChoosingConfig{}, []string{"", ""}, "p2c default"},
+		{StrategiesConfig{}, nil, "p2c default"},
+		{StrategiesConfig{}, []string{"", ""}, "p2c default"},
 		{all, []string{"", ""}, "random setting"},
 		{all, []string{"stable", "stable", ""}, "stable advertisement"},
-		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "billing": slots}}, []string{"stable"}, "stable advertisement"},
-		{ChoosingConfig{Strategies: map[string]strategy.Spec{"": random, "echo": slots}}, []string{"stable", "stable"}, "slots service_setting"},
-		{ChoosingConfig{Strategies: map[string]strategy.Spec{"echo": slots}}, nil, "slots service_setting"},
+		{StrategiesConfig{ByService: map[string]strategy.Spec{"": random, "billing": slots}}, []string{"stable"}, "stable advertisement"},
+		{StrategiesConfig{ByService: map[string]strategy.Spec{"": random, "echo": slots}}, []string{"stable", "stable"}, "slots service_setting"},
+		{StrategiesConfig{ByService: map[string]strategy.Spec{"echo": slots}}, nil, "slots service_setting"},
 		// Most votes, then the first by text. A worker that sets nothing votes for the
 		// setting, or one among many could have all requests.
-		{ChoosingConfig{}, []string{"ordered;preferred=mallory", "", "", "", ""}, "p2c default"},
+		{StrategiesConfig{}, []string{"ordered;preferred=mallory", "", "", "", ""}, "p2c default"},
 		{all, []string{"stable", ""}, "random setting"},
-		{ChoosingConfig{}, []string{"stable", "random", "", "", "", "random"}, "p2c default"},
-		{ChoosingConfig{}, []string{"stable", "random", "", "random"}, "random advertisement"},
-		{ChoosingConfig{}, []string{"stable", "random"}, "random advertisement"},
-		{ChoosingConfig{}, []string{"stable", "slots;vnodes=8", "slots", "slots;vnodes=9", "stable"}, "slots advertisement"},
-		{ChoosingConfig{}, []string{"p2c", "p2c", "stable"}, "p2c advertisement"},
+		{StrategiesConfig{}, []string{"stable", "random", "", "", "", "random"}, "p2c default"},
+		{StrategiesConfig{}, []string{"stable", "random", "", "random"}, "random advertisement"},
+		{StrategiesConfig{}, []string{"stable", "random"}, "random advertisement"},
+		{StrategiesConfig{}, []string{"stable", "slots;vnodes=8", "slots", "slots;vnodes=9", "stable"}, "slots advertisement"},
+		{StrategiesConfig{}, []string{"p2c", "p2c", "stable"}, "p2c advertisement"},
 		// What makes no sense has no vote.
 		{all, []string{"nearest", "nearest"}, "random setting"},
 		{all, []string{"nearest", "manual", "stable"}, "stable advertisement"},
@@ -92,7 +92,7 @@ func TestTheSettingForTheServiceBeatsItsAdvertisementBeatsTheSettingForAll(t *te
 }
 
 func TestProblemsOfAnAdvertisementAreLoggedOnceUntilTheyChange(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
+	c := newChooser(t, StrategiesConfig{})
 	said := func(when string, invalid, disagreement int) {
 		t.Helper()
 		if i, d := c.problemsOf(problemInvalid), c.problemsOf(problemDisagreement); i != invalid || d != disagreement {
@@ -126,7 +126,7 @@ func TestProblemsOfAnAdvertisementAreLoggedOnceUntilTheyChange(t *testing.T) {
 
 // A service whose last worker restarts does not change its strategy for that.
 func TestAStrategyOutlivesTheEndpointsThatAdvertisedIt(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
+	c := newChooser(t, StrategiesConfig{})
 	choice, err := NewChoice(ChoiceConfig{Spec: strategy.Default(strategy.Stable), Origin: FromAdvertisement})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestWhatNamesWorkersReachesAllOfThemFromEveryRelayInAnyDatacenter(t *testin
 }
 
 func TestTheSettingDecidesOnTheSessionCookieOfItsService(t *testing.T) {
-	cfg := ChoosingConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}}
+	cfg := StrategiesConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}}
 	advertised := advertise.Policy{SessionCookie: "sid"}
 	for service, want := range map[string]string{"shop": "cart service_setting", "off": " service_setting", "echo": "sid advertisement"} {
 		if name, origin := cfg.SessionCookie(service, advertised); name+" "+string(origin) != want {
@@ -193,7 +193,7 @@ func TestTheSettingDecidesOnTheSessionCookieOfItsService(t *testing.T) {
 }
 
 func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}})
+	c := newChooser(t, StrategiesConfig{SessionCookies: map[string]string{"shop": "cart", "off": ""}})
 	decides := func(advertised ...string) string {
 		var endpoints []*advertise.Endpoint
 		for _, text := range advertised {
@@ -232,7 +232,7 @@ func TestMostWorkersDecideOnEachFieldOfThePolicy(t *testing.T) {
 
 // A worker may publish two records a second, each with other texts for each of its services.
 func TestWhatAWorkerAdvertisesFillsNoLog(t *testing.T) {
-	c := newChooser(t, ChoosingConfig{})
+	c := newChooser(t, StrategiesConfig{})
 	const texts = 500
 	begun := time.Now()
 	for i := range texts {

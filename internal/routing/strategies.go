@@ -18,11 +18,11 @@ import (
 	"github.com/ringway/ringway/internal/strategy"
 )
 
-// ChoosingConfig holds the strategies with which endpoints are picked.
-type ChoosingConfig struct {
-	// Strategies have precedence over what their services advertise; the one under "" is for
-	// all other services that advertise none. Default: p2c.
-	Strategies map[string]strategy.Spec
+// StrategiesConfig holds the strategies with which endpoints are picked.
+type StrategiesConfig struct {
+	// ByService are the strategies that have precedence over what their services advertise; the one
+	// under "" is for all other services that advertise none. Default: p2c.
+	ByService map[string]strategy.Spec
 	// SessionCookies are cookie names by service, empty for none. They have precedence over
 	// what a service advertises. Every relay is connected to every worker of a service with a
 	// cookie, so that each relay can use the endpoint that a cookie names.
@@ -34,7 +34,7 @@ type ChoosingConfig struct {
 
 // SessionCookie returns the name of the cookie of a service whose workers advertise this
 // policy, empty if it has none, and where that comes from.
-func (c *ChoosingConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin Origin) {
+func (c *StrategiesConfig) SessionCookie(service string, advertised advertise.Policy) (name string, origin Origin) {
 	if name, set := c.SessionCookies[service]; set {
 		return name, FromServiceSetting
 	}
@@ -53,7 +53,7 @@ const (
 
 // strategyResolver decides on the strategy of every service. Only the router's goroutine calls it.
 type strategyResolver struct {
-	cfg      ChoosingConfig
+	cfg      StrategiesConfig
 	logger   *slog.Logger      // of measurements
 	lines    *loglimit.Limiter // about what workers advertise; of its own, so that no other line displaces them
 	metrics  *strategy.Metrics
@@ -64,12 +64,12 @@ type strategyResolver struct {
 	running sync.WaitGroup
 }
 
-func newChoosing(cfg Config) (*strategyResolver, error) {
+func newStrategyResolver(cfg Config) (*strategyResolver, error) {
 	metrics, err := strategy.NewMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	c := &strategyResolver{cfg: cfg.Choosing, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), metrics: metrics, ctx: context.Background()}
+	c := &strategyResolver{cfg: cfg.Strategies, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), metrics: metrics, ctx: context.Background()}
 	c.problems = metric.With(cfg.Registerer).CounterVec("ringway_relay_selection_problems_total", "Problems of the strategy of a service, each counted when it appears: invalid (an advertised strategy that cannot be used), disagreement (its workers advertise different ones, or some of them none), unknown_preferred (a preferred node offers nothing).", "reason")
 	metric.StartAtZero(c.problems, problemInvalid, problemDisagreement, problemUnknown)
 	c.policies = metric.With(cfg.Registerer).CounterVec("ringway_relay_policy_problems_total", "Problems of the policy of a service, each counted when it appears: invalid (an advertised policy with a part that cannot be used, or with a session cookie whose name the settings give to another service), disagreement (its workers advertise different ones, or some of them none).", "reason")
@@ -99,7 +99,7 @@ type strategyState struct {
 // decide returns the strategy of a service by precedence: the relay's setting for the
 // service, the strategy that most of its workers advertise, the relay's setting for all.
 func (c *strategyResolver) decide(s *Service, of *strategyState, endpoints []*advertise.Endpoint, votes Votes) (strategy.Spec, Origin) {
-	if spec, ok := c.cfg.Strategies[s.Name]; ok {
+	if spec, ok := c.cfg.ByService[s.Name]; ok {
 		return spec, FromServiceSetting
 	}
 	ready := slices.ContainsFunc(endpoints, func(e *advertise.Endpoint) bool { return e.State == advertise.Ready })
@@ -109,7 +109,7 @@ func (c *strategyResolver) decide(s *Service, of *strategyState, endpoints []*ad
 	if spec, ok := c.advertised(s.Name, of, votes); ok {
 		return spec, FromAdvertisement
 	}
-	if spec, ok := c.cfg.Strategies[""]; ok {
+	if spec, ok := c.cfg.ByService[""]; ok {
 		return spec, FromSetting
 	}
 	return strategy.Default(strategy.P2C), FromDefault
@@ -117,7 +117,7 @@ func (c *strategyResolver) decide(s *Service, of *strategyState, endpoints []*ad
 
 // apply sets the strategy of a service unless the service already uses it.
 func (r *Router) apply(s *Service, spec strategy.Spec, origin Origin) error {
-	c, of, now := r.choosing, &r.plans[s.Name].strategyState, s.Choice()
+	c, of, now := r.strategies, &r.plans[s.Name].strategyState, s.Choice()
 	if now.Origin == origin && now.Spec.String() == spec.String() {
 		of.decided = true
 		return nil

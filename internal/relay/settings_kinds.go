@@ -70,7 +70,7 @@ type attemptTime struct {
 	percent int
 }
 
-// of returns the time for this time of a request.
+// of returns the time for an attempt of a request that may take the given time.
 func (a attemptTime) of(request time.Duration) time.Duration {
 	if a.percent > 0 {
 		return time.Duration(float64(request) * float64(a.percent) / 100)
@@ -142,7 +142,7 @@ var attemptTimes = settings.Kind[attemptTime]{
 	},
 }
 
-// proxyNetwork is the rule of a setting.
+// proxyNetwork is the rule of --trusted-proxy and --proxy-protocol-from.
 var proxyNetwork = settings.Rule[string]{
 	Allowed: "networks such as 10.0.0.0/8 or 2001:db8::/32",
 	Holds: func(text string) bool {

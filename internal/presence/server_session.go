@@ -223,26 +223,3 @@ func (s *Server) write(ctx context.Context, h *held) {
 		}
 	}
 }
-
-// spareRelays is how many relays a worker knows in addition to its row. They take the places of
-// relays that it cannot reach: the others see the death of a relay seconds later than its workers.
-const spareRelays = 2
-
-// row returns the relays of a worker, the row first.
-func (s *Server) row(worker string, size int) []session.RowRelay {
-	snapshot := s.fleet.Snapshot()
-	if snapshot == nil {
-		return nil
-	}
-	return rowOf(worker, s.relays(snapshot), size)
-}
-
-// recordOf returns the newest record of a worker in the own list.
-func (f *Fleet) recordOf(i instance) []byte {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if p := f.proofs[i.id]; p.epoch == i.epoch {
-		return p.record
-	}
-	return nil
-}
