@@ -1,6 +1,7 @@
 package relaypool
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -166,4 +167,46 @@ func TestAReleaseKeepsTheStepThatAnAcquireAskedFor(t *testing.T) {
 	}
 	r.Release(tk, r.now)
 	want(t, "a step is due", r.pending(), true)
+}
+
+// The near peers lose their connections and refuse. Of the farther ones, as many as requests need are called
+// meanwhile. They are not needed any more when the near ones count as usable again, which the step behind
+// the question of a request finds.
+func TestARequestWhoseConnectionIsGivenUpWhileItAsksGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, cfg := newFleet(t), config()
+		cfg.Datacenter, cfg.Region = "a", "eu"
+		p, _ := running(t, f, cfg, Observer{})
+		peers := relays(13)
+		for i := range peers {
+			switch place := &peers[i]; {
+			case i == 0:
+				place.Datacenter, place.Region = "a", "eu"
+			case i < 3:
+				place.Datacenter, place.Region = "b", "eu"
+			default:
+				place.Datacenter, place.Region = "c", "us"
+				f.takes[place.ID] = time.Hour
+			}
+		}
+		p.Update(peers)
+		p.Resize(12)
+		synctest.Wait()
+		for _, id := range []string{"r1", "r2", "r3"} {
+			f.refuses(id, true)
+		}
+		f.mu.Lock()
+		for w := range f.open {
+			go w.lost(errors.New("reset"))
+		}
+		f.mu.Unlock()
+		time.Sleep(600 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if l, err := p.Acquire(ctx, Request{}); err == nil {
+			l.Release()
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
 }

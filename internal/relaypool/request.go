@@ -312,6 +312,12 @@ func (p *Pool[C]) acquire(ctx context.Context, r Request) (_ *Lease[C], reason s
 		if err != nil && !errors.Is(err, errNotYet) {
 			return nil, reasonOf(err), errors.Join(err, failed)
 		}
+		if err == nil && c == nil {
+			// The step behind table.Acquire has given the connection up. Each such step leaves fewer that
+			// are being opened, so this ends.
+			held = ticket{}
+			continue
+		}
 		held = tk
 		if patience == nil {
 			timer := time.NewTimer(wait)

@@ -3,12 +3,17 @@
 package downstream_test
 
 import (
+	"bytes"
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringway/ringway/internal/procs"
 	"github.com/ringway/ringway/internal/proxy/downstream"
@@ -36,6 +41,8 @@ func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {
 		// Header tables of both directions and the states of flow control take more.
 		{"HTTP/2", addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + // SETTINGS, and a request on stream 1
 			"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01x", 14 << 10},
+		{"HTTP/2, after a large head", addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + largeHead(60<<10, 1), 14 << 10},
+		{"HTTP/2, after a head of many fields", addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + largeHead(1, 1000), 14 << 10},
 	} {
 		asked := 0
 		idle := func(n int) (bytes int) {
@@ -58,6 +65,25 @@ func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {
 			t.Errorf("%s: an idle connection takes %d bytes, want at most %d", c.name, each, c.bound)
 		}
 	}
+}
+
+// largeHead returns the frames of a request on stream 1 that has n fields of so many bytes.
+func largeHead(size, n int) string {
+	var block, frames bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "x"}, {":path", "/"}} {
+		_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
+	}
+	for range n {
+		_ = fields.WriteField(hpack.HeaderField{Name: "a", Value: strings.Repeat("v", size), Sensitive: true})
+	}
+	framer, first := http2.NewFramer(&frames, nil), block.Next(10)
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndStream: true})
+	for block.Len() > 0 {
+		piece := block.Next(16 << 10)
+		_ = framer.WriteContinuation(1, block.Len() == 0, piece)
+	}
+	return frames.String()
 }
 
 // growStack takes as much of the stack as the handler of a relay.

@@ -361,3 +361,23 @@ func TestAServerThatOnlyCostsIsEnded(t *testing.T) {
 		})
 	}
 }
+
+// The server has begun its answer, or ended it with trailers, before it gets the reset.
+func TestAnswersThatCrossTheCancellationOfTheirRequestsCostNothing(t *testing.T) {
+	withClient(t, func(p *peer) {
+		p.settle()
+		for i := range 3000 {
+			s := p.c.NewStream()
+			if err := s.Open(get("/"), true, false); err != nil {
+				p.t.Fatalf("after %d cancellations: %v", i, err)
+			}
+			id := s.id
+			s.Close()
+			p.headers(id, 0, ok200...)
+			p.headers(id, flagEndStream, Field{Name: "x-end", Value: "1"})
+		}
+		if p.settle(); p.over() {
+			t.Error(p.why())
+		}
+	})
+}

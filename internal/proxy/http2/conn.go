@@ -127,6 +127,7 @@ type Conn struct {
 	lingers  bool          // the other side gets time to read why the connection ends
 	cut      bool          // a write failed: what waited was not sent
 	waiting  []*Stream     // want to send data, the first one longest
+	heads    []*Stream     // of a server: wait to send a header list, the first one longest
 	turns    int           // streams that have their turn
 	encoder  *hpack.Encoder
 	encoded  bytes.Buffer

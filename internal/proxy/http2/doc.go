@@ -21,8 +21,8 @@
 //   - An idle connection over TCP holds no buffer, and a stream one only while it has bytes that
 //     were not read.
 //   - Streams that send share the connection frame by frame, in turn.
-//   - A server stops reading while its client does not read: no window bounds answers without
-//     a body. A stream that may send nothing for Config.Progress is reset.
+//   - A server stops reading and sends no more heads and trailers while its client does not read: no
+//     window bounds them. A stream that may send nothing for Config.Progress is reset.
 //   - A server's connection window is given back when a body is read: a client whose uploads
 //     are not read waits. A client's, and that of a server whose other side is a relay or
 //     another proxy (Config.Shared), is 16 MiB and given back when a frame arrives, because one

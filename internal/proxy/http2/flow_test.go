@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestNoMoreIsReceivedThanTheWindowOfAStream(t *testing.T) {
@@ -271,17 +273,37 @@ func TestAnAnswerThatIsNotReadDoesNotHoldUpTheOthers(t *testing.T) {
 
 // Answers without a body cost no window: without this bound they would gather.
 func TestAPeerThatReadsNothingIsNotReadFrom(t *testing.T) {
-	for name, act := range map[string]func(p *peer, i int){
-		"requests": func(p *peer, i int) { p.request(uint32(2*i+1), flagEndStream) },
-		"pings next to requests": func(p *peer, i int) {
-			p.request(uint32(2*i+1), flagEndStream)
+	many := small
+	many.MaxStreams = 1000
+	short := []Field{ok200[0], {Name: "x-long", Value: strings.Repeat("v", 200), Sensitive: true}}
+	long := []Field{ok200[0], {Name: "x-long", Value: strings.Repeat("v", 16<<10), Sensitive: true}}
+	whole := func(head []Field) handler { return func(_ *peer, s *Stream) { _ = s.Send(head, true) } }
+	request := func(p *peer, i int) { p.request(uint32(2*i+1), flagEndStream) }
+	for name, row := range map[string]struct {
+		cfg   Config
+		serve handler
+		act   func(p *peer, i int)
+		most  int
+	}{
+		"requests": {small, whole(short), request, 2 << 20},
+		"pings next to requests": {small, whole(short), func(p *peer, i int) {
+			request(p, i)
 			p.say(appendPing(nil, 0, [8]byte{}))
-		},
+		}, 2 << 20},
+		"requests whose answers have long heads": {many, whole(long), request, unreadLimit + 2*(17<<10)},
+		"requests whose answers have long trailers": {many, func(_ *peer, s *Stream) {
+			_ = s.Send(ok200, false)
+			_ = s.Send(long[1:], true)
+		}, request, unreadLimit + 2*(17<<10)},
+		"requests with informational answers": {many, func(_ *peer, s *Stream) {
+			for range 10 {
+				_ = s.Send(append([]Field{{Name: ":status", Value: "103"}}, long[1:]...), false)
+			}
+			_ = s.Send(ok200, true)
+		}, request, unreadLimit + 2*(17<<10)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := []Field{ok200[0], {Name: "x-long", Value: strings.Repeat("v", 200), Sensitive: true}}
-			serve := handler(func(_ *peer, s *Stream) { _ = s.Send(answer, true) })
-			bubble(t, serve.server(small), false, func(p *peer) {
+			bubble(t, row.serve.server(row.cfg), false, func(p *peer) {
 				said := make(chan int, 1)
 				go func() {
 					n := 0
@@ -289,7 +311,7 @@ func TestAPeerThatReadsNothingIsNotReadFrom(t *testing.T) {
 						if p.c.Err() != nil {
 							break
 						}
-						act(p, n)
+						row.act(p, n)
 					}
 					said <- n
 				}()
@@ -297,13 +319,95 @@ func TestAPeerThatReadsNothingIsNotReadFrom(t *testing.T) {
 				p.c.mu.Lock()
 				waits := len(p.c.out)
 				p.c.mu.Unlock()
-				if waits > 2<<20 {
+				if waits > row.most {
 					t.Errorf("%d bytes of answers wait for a client that does not read", waits)
 				}
 				_ = p.c.Close()
 				_ = p.nc.Close()
 				if n := <-said; n == 100_000 {
 					t.Error("everything was read")
+				}
+			})
+		})
+	}
+}
+
+// Each answer needs room that the ones before it use.
+func TestLongHeadsOfManyAnswersComeOneAfterTheOther(t *testing.T) {
+	const requests = 400
+	cfg := small
+	cfg.MaxStreams, cfg.Progress = requests, time.Minute
+	head := []Field{ok200[0], {Name: "x-long", Value: strings.Repeat("v", 16<<10), Sensitive: true}}
+	results := make(chan error, requests)
+	serve := handler(func(p *peer, s *Stream) {
+		<-p.release
+		results <- s.Send(head, true)
+	})
+	bubble(t, serve.server(cfg), true, func(p *peer) {
+		for i := range requests {
+			p.request(uint32(2*i+1), flagEndStream)
+		}
+		p.settle()
+		close(p.release)
+		synctest.Wait()
+		for i := range requests {
+			if err := <-results; err != nil {
+				p.t.Fatalf("answer %d: %v", i, err)
+			}
+		}
+		if p.c.mu.Lock(); len(p.c.heads) > 0 {
+			t.Errorf("%d streams wait although everything was sent", len(p.c.heads))
+		}
+		p.c.mu.Unlock()
+	})
+}
+
+// What ends a wait of Write ends that of Send.
+func TestAStreamThatWaitsToSendItsHeadIsEndedAsOneThatSendsItsBody(t *testing.T) {
+	const requests = 40
+	cfg := small
+	cfg.Progress = time.Minute
+	head := []Field{ok200[0], {Name: "x-long", Value: strings.Repeat("v", 16<<10), Sensitive: true}}
+	for name, end := range map[string]func(p *peer, s *Stream){
+		"by a reset of the client": func(p *peer, s *Stream) { p.say(appendReset(nil, s.id, Cancel)) },
+		"by a reset of this side":  func(_ *peer, s *Stream) { s.Reset(InternalError) },
+		"by an interruption":       func(_ *peer, s *Stream) { s.InterruptWrite(io.ErrClosedPipe) },
+		"by the progress timeout": func(p *peer, _ *Stream) {
+			for range 61 {
+				p.c.mu.Lock()
+				p.c.checkStreams(time.Second)
+				p.c.mu.Unlock()
+			}
+		},
+		"with the connection": func(p *peer, _ *Stream) { _ = p.c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := make(chan error, requests)
+			serve := handler(func(p *peer, s *Stream) {
+				<-p.release
+				results <- s.Send(head, true)
+			})
+			bubble(t, serve.server(cfg), false, func(p *peer) {
+				for i := range requests {
+					p.request(uint32(2*i+1), flagEndStream)
+				}
+				synctest.Wait() // the connection reads no more once heads wait
+				close(p.release)
+				synctest.Wait()
+				p.c.mu.Lock()
+				waiting := slices.Clone(p.c.heads)
+				p.c.mu.Unlock()
+				if len(waiting) == 0 {
+					p.t.Fatal("no stream waits")
+				}
+				for len(results) > 0 {
+					<-results
+				}
+				end(p, waiting[len(waiting)-1])
+				if synctest.Wait(); len(results) == 0 {
+					t.Error("the stream waits on")
+				} else if err := <-results; err == nil {
+					t.Error("it was sent")
 				}
 			})
 		})

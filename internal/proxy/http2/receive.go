@@ -31,6 +31,17 @@ func (b *headerBlock) field(f Field) {
 	b.list = append(b.list, f)
 }
 
+// keptFields is how many fields the list of a connection keeps room for.
+const keptFields = 64
+
+// drop forgets the fields: an idle connection holds little.
+func (b *headerBlock) drop() {
+	clear(b.list)
+	if b.list = b.list[:0]; cap(b.list) > keptFields {
+		b.list = nil
+	}
+}
+
 // dispatch handles one frame. A connError ends the connection, a streamError the stream.
 func (c *Conn) dispatch(f frame, payload []byte) error {
 	if c.block.open && (f.kind != frameContinuation || f.stream != c.block.first.stream) {
@@ -203,14 +214,15 @@ func (c *Conn) onContinuation(f frame, payload []byte) error {
 // onHeaderList handles the end of a header list.
 func (c *Conn) onHeaderList(encoded []byte) error {
 	b := &c.block
-	clear(b.list)
-	b.list, b.size, b.tooLarge, b.endless = b.list[:0], 0, false, false
+	b.size, b.tooLarge, b.endless = 0, false, false
+	defer b.drop()
 	if _, err := c.decoder.Write(encoded); err != nil {
 		return connError{CompressionError, err.Error()}
 	}
 	if err := c.decoder.Close(); err != nil {
 		return connError{CompressionError, err.Error()}
 	}
+	c.releaseEncoded()
 	if b.endless {
 		return connError{EnhanceYourCalm, "a header list that is far too large"}
 	}
@@ -231,6 +243,17 @@ func (c *Conn) onHeaderList(encoded []byte) error {
 	}
 	return c.onClosed(b.first, nil, 1)
 }
+
+// releaseEncoded lets go of the bytes of a list. The decoder refers to its last bytes until it gets others,
+// which are an index of its static table here: that changes no state.
+func (c *Conn) releaseEncoded() {
+	c.decoder.SetEmitEnabled(false)
+	_, _ = c.decoder.Write(anyIndex)
+	c.decoder.SetEmitEnabled(true)
+	_ = c.decoder.Close() // a new list begins
+}
+
+var anyIndex = []byte{0x82}
 
 // onRequest opens a stream for a request. The lock is held.
 func (c *Conn) onRequest(id uint32, end bool) error {

@@ -15,7 +15,8 @@ const (
 	crumb = 256
 	// paidPiece is how much of a body pays for two frames that carry nothing.
 	paidPiece = 2 << 10
-	// unreadLimit is how many bytes may wait to be sent before a server stops reading.
+	// unreadLimit is how many bytes may wait to be sent before a server stops reading and lets its
+	// answers wait.
 	unreadLimit = 256 << 10
 	// writePiece is how much is written at a time: Check sees progress after each piece.
 	writePiece = 32 << 10
@@ -65,6 +66,7 @@ func (c *Conn) flush() {
 		out, pool := c.out, c.outPool
 		c.out, c.outPool = nil, nil
 		c.room.Signal()
+		c.nextHead()
 		c.admit()
 		err := c.write(out)
 		putOut(pool, out)

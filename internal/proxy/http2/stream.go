@@ -52,7 +52,7 @@ type Stream struct {
 	queued     bool          // in Conn.waiting
 	turn       bool          // may send one frame although others wait
 	granted    bool          // has a slot
-	waits      bool          // Write waits
+	waits      bool          // Write or Send waits
 	stalled    time.Duration // how long it sends no byte
 }
 
@@ -289,9 +289,13 @@ func (s *Stream) Reset(code Code) {
 	s.abort(code)
 }
 
-// abort ends the stream unless it has ended. The lock is held.
+// abort ends the stream unless it has ended. The answer to a request that a client cancels may be on the
+// way: the cancellation pays for its head and its end. The lock is held.
 func (s *Stream) abort(code Code) {
 	if s.c.streams[s.id] == s {
+		if s.c.client {
+			s.c.earn(2)
+		}
 		s.reset(code, &ResetError{Code: code})
 	}
 }

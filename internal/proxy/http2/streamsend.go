@@ -1,6 +1,9 @@
 package http2
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Window returns how many bytes of a body the other side takes now.
 func (s *Stream) Window() int {
@@ -9,8 +12,9 @@ func (s *Stream) Window() int {
 	return int(max(min(s.sendWindow, s.c.sendWindow), 0))
 }
 
-// Send sends a header list: a head, with END_STREAM if end, or trailers, which need it. It
-// does not wait.
+// Send sends a header list: a head, with END_STREAM if end, or trailers, which need it. Of a server, it waits
+// while so much waits to be sent that the connection is not read from either: no window bounds header lists.
+// 100 Continue does not wait, because it is sent while another goroutine may send the answer.
 func (s *Stream) Send(fields []Field, end bool) error {
 	c := s.c
 	c.mu.Lock()
@@ -21,8 +25,45 @@ func (s *Stream) Send(fields []Field, end bool) error {
 	if listSize(fields) > uint64(c.maxHeaderList) {
 		return ErrHeadTooLarge
 	}
+	if !c.client && (len(c.out) > unreadLimit || len(c.heads) > 0) && !isContinue(fields) {
+		if err := s.awaitHead(); err != nil {
+			return err
+		}
+		defer c.nextHead()
+	}
 	c.sendHeaders(s, fields, end)
+	s.stalled = 0
 	return nil
+}
+
+func isContinue(fields []Field) bool { return len(fields) == 1 && fields[0].Value == "100" }
+
+// awaitHead waits until the stream may send a header list. Both sides of a connection must not wait for
+// room, so that of a client does not. The lock is held.
+func (s *Stream) awaitHead() error {
+	c := s.c
+	c.heads = append(c.heads, s)
+	err := s.sendable()
+	for err == nil && (len(c.out) > unreadLimit || c.heads[0] != s) {
+		s.awaitSending()
+		err = s.sendable()
+	}
+	i := slices.Index(c.heads, s)
+	if c.heads = slices.Delete(c.heads, i, i+1); len(c.heads) == 0 {
+		c.heads = nil // an idle connection holds little
+	}
+	if err != nil {
+		c.nextHead()
+	}
+	return err
+}
+
+// nextHead wakes the stream that has waited longest to send a header list, if there is room. The lock is
+// held.
+func (c *Conn) nextHead() {
+	if len(c.heads) > 0 && len(c.out) <= unreadLimit {
+		c.heads[0].wake()
+	}
 }
 
 // Write sends a part of the body, and END_STREAM if end. It waits while the windows or what
@@ -61,7 +102,7 @@ func (s *Stream) Write(p []byte, end bool) (n int, err error) {
 	}
 }
 
-// awaitSending waits within Write. The lock is held.
+// awaitSending waits within Write or Send. The lock is held.
 func (s *Stream) awaitSending() {
 	s.waits = true
 	s.cond.Wait()

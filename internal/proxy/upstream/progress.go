@@ -194,27 +194,24 @@ func (g *progress) awaitsBody() bool { return g.reading.Load() && g.bodyNeeded.L
 // is held, so the exchange cannot return to its handler meanwhile. An exchange that is stopped or
 // abandoned ends whatever has moved. Then come the end of the request and the deadline of the head,
 // and last the silence, which is counted in rounds of the watch, so that the exchange reads no
-// clock. The side is recorded once: what this end causes on the other side must not change who is
-// blamed. After a pause of this process no head is late.
+// clock. The silence also counts for an exchange that is over and waits for its client: only the end of
+// that wait lets it return. The side is recorded once: what this end causes on the other side must not
+// change who is blamed. After a pause of this process no head is late.
 func (g *progress) check(elapsed time.Duration, paused bool) {
 	if g.stopping {
 		g.endStopped()
 		return
 	}
-	if g.abandoned.Load() && !g.answering.Load() && g.tunnel == nil {
-		if g.c != nil {
-			g.c.cancelled = true
-			_ = g.c.SetDeadline(expiredDeadline)
-		}
-		if g.stream != nil {
-			g.stream.Interrupt(ErrAbandoned)
-		}
-		if g.endWait != nil {
-			g.endWait(ErrAbandoned)
-		}
-		return
+	over := g.abandoned.Load() && !g.answering.Load() && g.tunnel == nil
+	switch {
+	case over:
+		g.cutEndpoint(ErrAbandoned)
+	case g.stream != nil:
+		over = g.endStream(paused)
+	case g.c != nil:
+		over = g.endLate(paused)
 	}
-	if g.stream != nil && g.endStream(paused) || g.c != nil && g.endLate(paused) {
+	if over && !g.inline.Load() && !g.writing.Load() {
 		return
 	}
 	if g.limit <= 0 {
@@ -283,10 +280,11 @@ func (p *Pool) headArrived(g *progress) {
 	}
 }
 
-// endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late.
+// endStream ends an exchange over HTTP/2 whose request was cancelled, or whose head is late. While the
+// exchange reads a small body, its head is not late: nothing was sent yet.
 func (g *progress) endStream(paused bool) bool {
 	cause := context.Cause(g.ctx)
-	if cause == nil && g.x != nil && !paused && g.headIsLate() {
+	if cause == nil && g.x != nil && !paused && !g.inline.Load() && g.headIsLate() {
 		cause = context.DeadlineExceeded
 	}
 	if cause == nil {

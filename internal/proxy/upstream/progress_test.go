@@ -62,50 +62,65 @@ func zeroWindow(t *testing.T, addr string) {
 }
 
 func TestAClientThatIsSilentIsEndedAndNoEndpointBlamed(t *testing.T) {
+	deadlines := map[string]func(*http.Request) upstream.Options{
+		"": limited(short),
+		" until behind the deadline": func(*http.Request) upstream.Options {
+			return upstream.Options{Progress: short, Deadline: time.Now().Add(short / 2), AfterBody: short / 2}
+		},
+	}
 	for _, protocol := range []advertise.Protocol{advertise.HTTP1, advertise.H2C} {
-		for name, client := range map[string]func(t *testing.T, addr string){
-			"it does not read its answer":       func(t *testing.T, addr string) { dial(t, addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") },
-			"it opens no window for its answer": zeroWindow,
-			"it sends no byte of a small body": func(t *testing.T, addr string) {
+		for name, row := range map[string]struct {
+			client func(t *testing.T, addr string)
+			late   bool // a deadline that comes first ends it
+		}{
+			"it does not read its answer":       {func(t *testing.T, addr string) { dial(t, addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") }, false},
+			"it opens no window for its answer": {zeroWindow, false},
+			"it sends no byte of a small body": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
-			},
-			"it stops within a small body": func(t *testing.T, addr string) {
+			}, false},
+			"it stops within a small body": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal")
-			},
-			"it stops within a large body": func(t *testing.T, addr string) {
+			}, false},
+			"it stops within a large body": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\nhal")
-			},
-			"it stops within a body of unknown length": func(t *testing.T, addr string) {
+			}, true},
+			"it stops within a body of unknown length": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhal\r\n")
-			},
-			"it stops while its answer has begun": func(t *testing.T, addr string) {
+			}, true},
+			"it stops while its answer has begun": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\nhal")
-			},
-			"it reads no answer to a body that it sends": func(t *testing.T, addr string) {
+			}, false},
+			"it reads no answer to a body that it sends": {func(t *testing.T, addr string) {
 				dial(t, addr, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nall")
-			},
+			}, false},
 		} {
-			t.Run(string(protocol)+": "+name, func(t *testing.T) {
-				t.Parallel()
-				addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
-					switch r.URL.Path {
-					case "/early":
-						_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
-						_ = http.NewResponseController(w).Flush()
-						fallthrough
-					case "/read":
-						_, _ = io.Copy(io.Discard, r.Body)
-					default:
-						endless(w, r)
+			for deadline, options := range deadlines {
+				t.Run(string(protocol)+": "+name+deadline, func(t *testing.T) {
+					t.Parallel()
+					addr := httpEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+						switch r.URL.Path {
+						case "/early":
+							_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
+							_ = http.NewResponseController(w).Flush()
+							fallthrough
+						case "/read":
+							_, _ = io.Copy(io.Discard, r.Body)
+						default:
+							endless(w, r)
+						}
+					})
+					in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), options)
+					row.client(t, in.addr)
+					out := within(t, in.outcomes, "the end of the exchange")
+					side := upstream.SilentClient
+					if row.late && deadline != "" {
+						side = upstream.SilentNone
+					}
+					if out.res.Silent != side || out.err == nil || !out.err.Client() {
+						t.Errorf("silent: %v; %v", out.res.Silent, out.err)
 					}
 				})
-				in := startIngress(t, newPool(t, upstream.Config{Address: addr, Protocol: protocol}), limited(short))
-				client(t, in.addr)
-				out := within(t, in.outcomes, "the end of the exchange")
-				if out.res.Silent != upstream.SilentClient || out.err == nil || !out.err.Client() {
-					t.Errorf("silent: %v; %v", out.res.Silent, out.err)
-				}
-			})
+			}
 		}
 	}
 }
