@@ -163,6 +163,71 @@ func TestTheFirstServicesOfAnAttachedWorkerDoNotWaitForItsEmptyRecord(t *testing
 	})
 }
 
+// recording keeps what the catalogue of an attached worker publishes.
+type recording struct {
+	*session.Client
+	mu     sync.Mutex
+	newest []byte
+}
+
+func (r *recording) PublishRecord(raw []byte) {
+	r.mu.Lock()
+	r.newest = raw
+	r.mu.Unlock()
+	r.Client.PublishRecord(raw)
+}
+
+// signed reports whether the current certificate has signed the newest record. Its signature is the end.
+func (r *recording) signed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.SignedNow(r.newest[len(r.newest)-membership.MaxSignature:])
+}
+
+// Until then no session begins with that certificate: after the end of the one before the worker would
+// be away.
+func TestANewCertificateSignsTheRecordOfAnAttachedWorkerImmediately(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 24 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := identity.Claims{Role: identity.RoleWorker, Cluster: "test", Environment: "ci", Node: "w1"}
+		source, renew := renewable(t, authority, claims, time.Hour)
+		client, err := session.NewClient(session.Config{
+			Member: membership.Config{Cluster: "test", Environment: "ci", ID: "w1", Role: identity.RoleWorker, Identity: source}, Seeds: []string{"127.0.0.1:1"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gossip := &recording{Client: client}
+		catalogue, err := advertise.New(advertise.Config{Gossip: gossip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		if err := client.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { _ = catalogue.Run(ctx) })
+		time.Sleep(6 * time.Second) // the loop of the catalogue turns every five
+		if !gossip.signed() {
+			t.Error("the first record is not signed")
+		}
+		renew()
+		time.Sleep(time.Second)
+		if !gossip.signed() {
+			t.Error("the certificate before has signed the record")
+		}
+		stop()
+		running.Wait()
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAProgramAttachesOrGossips(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*advertise.AdvertiserConfig)

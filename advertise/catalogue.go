@@ -296,8 +296,8 @@ func (c *Catalogue) setMembers(s *membership.Snapshot) {
 		}
 		c.mu.Unlock()
 	}
-	if before != nil && before.Self() != s.Self() {
-		c.renewOwn() // a new certificate may name other services
+	if before != nil && (c.own.attached || before.Self() != s.Self()) {
+		c.renewOwn() // a new certificate may name other services, and sessions wait for a record of it
 	}
 	changed := c.store.setMembers(s, c.cfg.Now())
 	for _, id := range changed {

@@ -49,12 +49,16 @@ func (a *Advertiser) Serve(ctx context.Context, socket net.Listener, server Serv
 	if err != nil {
 		return errors.Join(fmt.Errorf("advertiser %q: %w", a.cfg.ID, err), socket.Close(), a.Close())
 	}
+	socket = handshake.Lasting(socket, a.cfg.Logger)
 	if web, ok := server.(*http.Server); ok {
 		next := web.Handler
 		if next == nil {
 			next = http.DefaultServeMux
 		}
 		web.Handler = &loadHandler{next: next, slots: a.slotsOf}
+		if a.cfg.Identity != nil {
+			endInOrder(web, handshake.UntilRenewal(a.cfg.Identity))
+		}
 	}
 	offering, withdraw := context.WithCancel(ctx)
 	defer withdraw()
@@ -138,6 +142,20 @@ func (a *Advertiser) admit(socket net.Listener, source *identity.Source) *handsh
 	})
 }
 
+// untilKey is the key of the time from which on a connection ends with its next answer.
+type untilKey struct{}
+
+// endInOrder gives each connection of web that time.
+func endInOrder(web *http.Server, until func(net.Conn) time.Time) {
+	own := web.ConnContext
+	web.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
+		if own != nil {
+			ctx = own(ctx, nc)
+		}
+		return context.WithValue(ctx, untilKey{}, until(nc))
+	}
+}
+
 // loadHandler counts the requests in flight at an http.Server. It reports the others to relays with
 // each answer, and holds services to their slots where relays rely on that: with an Identity.
 type loadHandler struct {
@@ -155,6 +173,9 @@ type slots struct {
 func (a *loadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.inFlight.Add(1)
 	defer a.inFlight.Add(-1)
+	if until, ok := r.Context().Value(untilKey{}).(time.Time); ok && time.Now().After(until) {
+		w.Header().Set("Connection", "close") // over HTTP/2 net/http sends GOAWAY, and the streams go on
+	}
 	service := r.Header.Get(wire.ServiceHeader)
 	if s := a.slots(service); s != nil {
 		n, limit := s.inFlight.Add(1), s.limit.Load()

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +40,11 @@ func serve(t *testing.T, insecure bool, handler http.HandlerFunc) *served {
 
 // serveService is serve of a service with more settings.
 func serveService(t *testing.T, insecure bool, service advertise.Service, handler http.HandlerFunc) *served {
+	return serveOn(t, procs.Listen(t), insecure, service, handler)
+}
+
+// serveOn is serveService on a socket.
+func serveOn(t *testing.T, socket net.Listener, insecure bool, service advertise.Service, handler http.HandlerFunc) *served {
 	f := fleet.New(fleet.Config{Cluster: "shop", Environment: "dev", Insecure: insecure})
 	t.Cleanup(func() {
 		if err := f.Stop(); err != nil {
@@ -51,7 +58,6 @@ func serveService(t *testing.T, insecure bool, service advertise.Service, handle
 	if err := f.Equip(&member); err != nil {
 		t.Fatal(err)
 	}
-	socket := procs.Listen(t)
 	addr := socket.Addr().String()
 	service.Name, service.Address, service.Secured = "echo", addr, !insecure
 	a, err := advertise.NewAdvertiser(advertise.AdvertiserConfig{
@@ -122,6 +128,30 @@ func TestAServerStopsWithoutALostRequest(t *testing.T) {
 			}
 			close(release)
 			waiting.Wait()
+		})
+	}
+}
+
+// lacking is a socket of a host that lacks memory for some connections.
+type lacking struct {
+	net.Listener
+	left atomic.Int64
+}
+
+func (l *lacking) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.ENOMEM)}
+	}
+	return l.Listener.Accept()
+}
+
+func TestAShortageEndsNoServer(t *testing.T) {
+	t.Parallel()
+	for name, insecure := range map[string]bool{"certificates": false, "clear text": true} {
+		t.Run(name, func(t *testing.T) {
+			socket := &lacking{Listener: procs.Listen(t)}
+			socket.left.Store(3)
+			serveOn(t, socket, insecure, advertise.Service{}, func(http.ResponseWriter, *http.Request) {})
 		})
 	}
 }

@@ -72,6 +72,7 @@ type Listener struct {
 	end     context.CancelFunc
 	out     chan accepted
 	running sync.WaitGroup
+	debts   debts
 
 	mu         sync.Mutex // guards the log of refusals, and nodes
 	nodes      map[string]int
@@ -86,7 +87,7 @@ type accepted struct {
 
 // NewListener returns a listener that accepts nothing until Run.
 func NewListener(cfg ListenerConfig) *Listener {
-	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), pace: NewPace(), nodes: map[string]int{}, out: make(chan accepted)}
+	l := &Listener{Listener: cfg.Socket, cfg: cfg, pending: NewPending(cfg.Pending), pace: NewPace(), nodes: map[string]int{}, out: make(chan accepted), debts: debts{read: readDebt}}
 	l.open, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -115,6 +116,7 @@ func (l *Listener) Close() error {
 // them.
 func (l *Listener) Run() {
 	defer l.running.Wait()
+	l.running.Go(l.endVanished)
 	for l.open.Err() == nil {
 		conn, err := l.Listener.Accept()
 		if err != nil {
@@ -147,6 +149,9 @@ func (l *Listener) admit(opened *PendingConn) {
 		err = l.claim(opened, secured)
 	}
 	ended := opened.Remove()
+	if err == nil {
+		l.debts.add(opened, conn)
+	}
 	if err == nil && ended == "" && (l.cfg.Divert != nil && l.cfg.Divert(secured) || l.hand(accepted{conn: secured})) {
 		return
 	}

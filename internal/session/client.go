@@ -67,15 +67,17 @@ type Client struct {
 
 	snapshots publish.Value[membership.Snapshot]
 
-	mu       sync.Mutex // guards the fields below
-	record   []byte     // the newest of this worker; nil before the first
+	mu       sync.Mutex     // guards the fields below
+	record   []byte         // the newest of this worker; nil before the first
+	signer   [keyBytes]byte // the certificate that has signed it; zero without one
+	shown    [keyBytes]byte // the certificate at the newest snapshot
 	draining bool
 	leaving  bool
 	links    map[linkKey]*link
 	tries    map[string]*tries // of addresses
-	lastRow  []RowRelay
-	host     string // of this worker, as its first session shows it
-	err      error  // of the last attempt, while there is no session
+	lastRow  []string          // addresses
+	host     string            // of this worker, as its first session shows it
+	err      error             // of the last attempt, while there is no session
 	version  uint64
 	names    names
 
@@ -133,9 +135,9 @@ func NewClient(cfg Config) (*Client, error) {
 		cfg: m, epoch: uint64(time.Now().UnixMilli()), logger: m.Logger, wake: make(chan struct{}, 1), joined: make(chan struct{}),
 		links: map[linkKey]*link{}, tries: map[string]*tries{}, names: names{pause: discovery.Backoff()},
 		gauge: f.Gauge("ringway_session_links", "Sessions of this worker with relays."),
-		ended: f.CounterVec("ringway_session_ended_total", "Sessions of this worker that ended: moved (another relay is in its row, or another session with its relay has replaced it), lost (the connection broke or was silent), refused (by the relay), failed (it never began).", "reason"),
+		ended: f.CounterVec("ringway_session_ended_total", "Sessions of this worker that ended: moved (another relay is in its row, or another session with its relay has replaced it), lost (the connection broke or was silent), refused (by the relay), forged (a row in the name of another relay than that of its certificate), failed (it never began).", "reason"),
 	}
-	metric.StartAtZero(c.ended, endMoved, endLost, endRefused, endFailed)
+	metric.StartAtZero(c.ended, endMoved, endLost, endRefused, endForged, endFailed)
 	var err error
 	c.finder, err = discovery.New(discovery.Config{Seeds: cfg.Seeds, DefaultPort: DefaultPort, Resolver: m.Resolver, Logger: m.Logger, Registerer: m.Registerer})
 	if err != nil {
@@ -186,8 +188,12 @@ func (c *Client) OpenStream(context.Context, string, string) (net.Conn, error) {
 func (c *Client) PublishRecord(raw []byte) {
 	c.mu.Lock()
 	c.record = raw
+	if c.cfg.Identity != nil {
+		c.signer, _ = Signer(raw[max(0, len(raw)-membership.MaxSignature):]) // the signature is the last field
+	}
 	c.notifyLinks()
 	c.mu.Unlock()
+	c.notify() // sessions with a new certificate may begin
 }
 
 // SetDraining makes the members show this worker as draining, or not any more.
@@ -352,11 +358,12 @@ func (c *Client) publish() {
 		}
 	}
 	c.gauge.Set(float64(sessions))
-	old := c.snapshots.Load()
+	old, certificate := c.snapshots.Load(), c.certificate()
 	next := membership.NewSnapshot(c.version+1, self.ID, members)
-	if old != nil && slices.Equal(old.Members(), next.Members()) {
+	if old != nil && certificate == c.shown && slices.Equal(old.Members(), next.Members()) {
 		return
 	}
+	c.shown = certificate // with each snapshot the catalogue checks whether it signs the record again
 	c.version++
 	c.snapshots.Store(next)
 }

@@ -18,7 +18,9 @@
 //   - Everything that is read is bounded before it is stored. A frame that cannot be decoded ends
 //     the session. One of an unknown kind is skipped, because a later release may send it.
 //   - A row is a wish of one relay. A worker follows the rows of all relays that it has a session
-//     with: a relay that is cut off and sees only itself takes none of the others away.
+//     with: a relay that is cut off and sees only itself takes none of the others away. With
+//     certificates a row must come from the relay that it names. The worker dials every address that
+//     rows state of a relay, and ignores their epochs.
 //   - At the end of a certificate the connection is closed. A second session with the relay begins
 //     before that, and replaces the first.
 //   - A spare that is open makes up for a relay of the row that cannot be reached.

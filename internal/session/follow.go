@@ -40,9 +40,13 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 		return time.Minute
 	}
 	certificate, now := c.certificate(), time.Now()
-	wanted := map[string]RowRelay{} // by id: the rows of all sessions
-	open := map[string]*link{}      // by id of its relay: the session that serves
-	var spares []RowRelay
+	if c.record != nil && c.signer != certificate {
+		// A relay refuses a record of another certificate than that of its session. The catalogue signs
+		// it again, and PublishRecord ends the wait.
+		return BeatInterval
+	}
+	wanted, spares := c.wishes()
+	open := map[string]*link{}     // by id of its relay: the session that serves
 	lonely, outdated := true, true // there is no session, or none of the current certificate
 	pause = BeatInterval
 	for _, l := range c.inOrder() {
@@ -50,13 +54,6 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 			continue
 		}
 		lonely = false
-		for i, relay := range l.row.Relays {
-			if i >= l.row.Size {
-				spares = append(spares, relay)
-			} else if known, twice := wanted[relay.ID]; !twice || relay.Epoch > known.Epoch {
-				wanted[relay.ID] = relay
-			}
-		}
 		outdated = outdated && l.key.certificate != certificate
 		if l.serves(certificate, now) {
 			if open[l.row.Self] = l; !l.until.IsZero() {
@@ -66,8 +63,8 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 	}
 	if len(wanted) > 0 {
 		c.lastRow = c.lastRow[:0]
-		for _, relay := range wanted {
-			c.lastRow = append(c.lastRow, relay)
+		for _, w := range wanted {
+			c.lastRow = append(c.lastRow, w.addresses...)
 		}
 	}
 	if lonely {
@@ -75,14 +72,9 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 	} else {
 		c.names.next, c.names.err = time.Time{}, nil
 	}
+	dialling, most := c.dialling()
 	if outdated {
 		addresses := c.seeds()
-		dialling := 0
-		for _, l := range c.links {
-			if l.row == nil {
-				dialling++
-			}
-		}
 		for _, address := range addresses {
 			if dialling >= lonelyDials {
 				break
@@ -97,13 +89,20 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 	}
 	missing := len(wanted) // a spare that is open makes up for a relay that cannot be reached
 	c.replaceUnreachable(wanted, spares, open)
-	for id, relay := range wanted {
-		if open[id] != nil {
+	for _, w := range byRows(wanted) {
+		if open[w.id] != nil {
 			missing--
 			continue
 		}
-		if wait := c.dial(ctx, c.keyOf(relay.Address, certificate, now), id, now); wait > 0 {
-			pause = min(pause, wait)
+		for _, address := range w.addresses {
+			if dialling >= most {
+				break // the end of a dial brings the next turn
+			}
+			if wait := c.dial(ctx, c.keyOf(address, certificate, now), w.id, now); wait > 0 {
+				pause = min(pause, wait)
+			} else {
+				dialling++
+			}
 		}
 	}
 	pause = min(pause, c.moveOthers(wanted, open, missing == 0, certificate, now))
@@ -116,7 +115,7 @@ func (c *Client) step(ctx context.Context) (pause time.Duration) {
 // complete reports. The first of them may be cut off from the others: its row is itself alone, and
 // without the one that named the others the worker would stay with it. Until all others have the list
 // of a relay of the row, they would see no worker.
-func (c *Client) moveOthers(wanted map[string]RowRelay, open map[string]*link, complete bool, certificate [keyBytes]byte, now time.Time) (pause time.Duration) {
+func (c *Client) moveOthers(wanted map[string]*wish, open map[string]*link, complete bool, certificate [keyBytes]byte, now time.Time) (pause time.Duration) {
 	listed := listTime
 	for _, l := range c.links {
 		if l.row != nil && l.key.certificate == certificate {
@@ -143,10 +142,10 @@ func (c *Client) moveOthers(wanted map[string]RowRelay, open map[string]*link, c
 
 // replaceUnreachable adds a spare for each wanted relay that cannot be reached: its row changes only
 // when the other relays have seen that it is dead. mu is held.
-func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRelay, open map[string]*link) {
+func (c *Client) replaceUnreachable(wanted map[string]*wish, spares []RowRelay, open map[string]*link) {
 	down := 0
-	for id, relay := range wanted {
-		if t := c.tries[relay.Address]; open[id] == nil && t != nil && t.failures > 0 {
+	for id, w := range wanted {
+		if open[id] == nil && c.down(w) {
 			down++
 		}
 	}
@@ -170,7 +169,7 @@ func (c *Client) replaceUnreachable(wanted map[string]RowRelay, spares []RowRela
 		if t := c.tries[relay.Address]; t != nil && t.failures > 0 && open[relay.ID] == nil {
 			continue
 		}
-		wanted[relay.ID] = relay
+		wanted[relay.ID] = &wish{id: relay.ID, addresses: []string{relay.Address}}
 		down--
 	}
 }
@@ -209,10 +208,7 @@ func (c *Client) askNames(ctx context.Context, now time.Time) time.Duration {
 // seeds returns the addresses to begin with, in random order: those of the last row and the
 // configured ones. mu is held.
 func (c *Client) seeds() []string {
-	var out []string
-	for _, relay := range c.lastRow {
-		out = append(out, relay.Address)
-	}
+	out := slices.Clone(c.lastRow)
 	for _, addr := range c.finder.Addrs() {
 		if text := addr.String(); !slices.Contains(out, text) {
 			out = append(out, text)
@@ -279,8 +275,11 @@ func (c *Client) ends(l *link, err error) {
 	switch {
 	case l.moved.Load() || c.leaving || c.replaced(l):
 		reason, *t = endMoved, tries{}
-	case errors.As(err, &refusal):
+	case errors.As(err, &refusal), errors.Is(err, errForged):
 		reason, level = endRefused, slog.LevelWarn
+		if refusal == nil {
+			reason = endForged
+		}
 		t.failures++
 		t.next = time.Now().Add(refusedPause + rand.N(refusedPause))
 	default:

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -163,4 +164,86 @@ func TestAWorkerHasNoErrorBeforeAnAttemptToAttachHasFailed(t *testing.T) {
 	if s := c.Status(); s.Joined || !errors.Is(s.Err, failed) {
 		t.Errorf("after it has failed: %+v", s)
 	}
+}
+
+// l states of b what no other relay states, in the later epoch of a relay that has restarted.
+func TestARowHidesNoAddressThatAnotherRowStates(t *testing.T) {
+	c := idleClient(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is dialled fails
+	opened := func(id string, row ...RowRelay) *link {
+		l := newLink(linkKey{address: id + ".invalid:1"}, id)
+		l.began = time.Now().Add(-listTime)
+		l.row = &Row{Version: 1, Self: id, Epoch: 1, Size: len(row), Relays: row}
+		c.links[l.key] = l
+		return l
+	}
+	b := RowRelay{ID: "b", Epoch: 1, Address: "b.invalid:1"}
+	lie := RowRelay{ID: "b", Epoch: 9, Address: "x.invalid:1"}
+	dialled := func() map[string]bool {
+		addresses := map[string]bool{}
+		c.step(ctx)
+		c.mu.Lock()
+		for key, l := range c.links {
+			if l.row == nil {
+				addresses[key.address] = true
+			}
+		}
+		c.mu.Unlock()
+		c.running.Wait()
+		clear(c.tries)
+		return addresses
+	}
+	opened("a", b)
+	opened("l", lie)
+	if !dialled()[b.Address] {
+		t.Error("the address of one row is not dialled")
+	}
+	opened("d", b)
+	self := opened("b", b)
+	self.until = time.Now() // of an old certificate, so that another session is dialled
+	if got := dialled(); !got[b.Address] || got[lie.Address] {
+		t.Errorf("dialled %v, want what the relay states itself", got)
+	}
+}
+
+// The rows of a fleet name a few relays. One that names sixty, which do not answer, delays no other.
+func TestARowOfManyRelaysDelaysNoneOfTheOtherRows(t *testing.T) {
+	c := idleClient(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is dialled fails
+	opened := func(id string, relays ...string) {
+		l := newLink(linkKey{address: id + ".invalid:1"}, id)
+		l.began = time.Now().Add(-listTime)
+		l.row = &Row{Version: 1, Self: id, Epoch: 1, Size: len(relays)}
+		for _, id := range relays {
+			l.row.Relays = append(l.row.Relays, RowRelay{ID: id, Epoch: 1, Address: id + ".invalid:1"})
+		}
+		c.links[l.key] = l
+	}
+	opened("a", "a", "l", "x", "y", "z")
+	opened("d", "a", "l", "x", "y", "z")
+	var many []string
+	for i := range 60 {
+		many = append(many, fmt.Sprint("n", i))
+	}
+	opened("l", many...)
+	c.step(ctx)
+	c.mu.Lock()
+	dials := 0
+	for _, l := range c.links {
+		if l.row == nil {
+			dials++
+		}
+	}
+	for _, id := range []string{"x", "y", "z"} {
+		if c.links[linkKey{address: id + ".invalid:1"}] == nil {
+			t.Errorf("%s, which two rows name, is not dialled", id)
+		}
+	}
+	c.mu.Unlock()
+	if dials > 10 {
+		t.Errorf("%d dials together, want 10: twice a row", dials)
+	}
+	c.running.Wait()
 }

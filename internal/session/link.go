@@ -26,6 +26,7 @@ const (
 	endMoved   = "moved"
 	endLost    = "lost"
 	endRefused = "refused"
+	endForged  = "forged"
 	endFailed  = "failed"
 )
 
@@ -36,6 +37,7 @@ type link struct {
 	fresh chan struct{} // capacity 1: there is something to send
 	done  chan struct{} // closed when it has ended
 	moved atomic.Bool   // the worker ends it
+	node  string        // of the certificate of the relay; set before the first row, empty in clear text
 
 	// Client.mu guards the fields below.
 	row   *Row      // the newest; nil before the first
@@ -92,6 +94,9 @@ func (c *Client) serve(ctx context.Context, l *link) error {
 	return wrote
 }
 
+// errForged ends a session in which a relay passes for another one.
+var errForged = errors.New("forged row")
+
 // errLeft ends a session because the worker has left.
 var errLeft = errors.New("left")
 
@@ -124,6 +129,11 @@ func (c *Client) connect(ctx context.Context, l *link) (conn net.Conn, err error
 		return conn, err
 	}
 	if secured, ok := conn.(*tls.Conn); ok {
+		claims, err := c.cfg.Identity.PeerClaims(secured.ConnectionState())
+		if err != nil {
+			return conn, err
+		}
+		l.node = claims.Node
 		c.mu.Lock()
 		l.until = handshake.Renewal(secured.ConnectionState().PeerCertificates)
 		c.mu.Unlock()
@@ -187,6 +197,7 @@ func (c *Client) write(ctx context.Context, conn net.Conn, l *link) error {
 		var out []byte
 		c.mu.Lock()
 		next, draining, leaving := c.record, c.draining, c.leaving
+		ours := c.signer == l.key.certificate
 		c.mu.Unlock()
 		flags := byte(0)
 		if draining {
@@ -195,7 +206,7 @@ func (c *Client) write(ctx context.Context, conn net.Conn, l *link) error {
 		if flags != state {
 			out, state = AppendFrame(out, KindState, []byte{flags}), flags
 		}
-		if next != nil && (record == nil || &next[0] != &record[0]) && c.certificate() == l.key.certificate {
+		if next != nil && (record == nil || &next[0] != &record[0]) && ours {
 			out, record = AppendFrame(out, KindRecord, next), next
 		}
 		switch {
@@ -256,6 +267,9 @@ func (c *Client) read(conn net.Conn, l *link) error {
 			row, err := DecodeRow(payload)
 			if err != nil {
 				return err
+			}
+			if l.node != "" && row.Self != l.node {
+				return fmt.Errorf("%w: %s has the certificate of %s and sends a row of %s: find out what runs there, and replace that certificate", errForged, l.key.address, l.node, row.Self)
 			}
 			c.take(l, row)
 			first = false

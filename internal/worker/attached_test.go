@@ -83,6 +83,25 @@ func certified(t *testing.T, authority *identity.Authority, dir string, role ide
 	return cert, key, ca
 }
 
+// counted returns the value of a series of a member.
+func counted(t *testing.T, admin, series string) float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + admin + "/metrics?all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text := new(strings.Builder)
+	if _, err := io.Copy(text, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	n, known := procs.Metrics(text.String())[series]
+	if !known {
+		t.Fatalf("no series %s", series)
+	}
+	return n
+}
+
 // At the end of the certificate that a session began with, the worker closes it, although the relay
 // has renewed its certificate long before.
 func TestASessionIsReplacedBeforeTheCertificateOfItsRelayEnds(t *testing.T) {
@@ -123,20 +142,7 @@ func TestASessionIsReplacedBeforeTheCertificateOfItsRelayEnds(t *testing.T) {
 	certified(t, authority, dir, identity.RoleRelay, "r1", time.Hour)
 	snapshots := r.Fleet.Watch(t.Context())
 	ended := func(reason string) float64 {
-		resp, err := http.Get("http://" + f.Worker("w1").AdminAddr() + "/metrics?all")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text := new(strings.Builder)
-		if _, err := io.Copy(text, resp.Body); err != nil {
-			t.Fatal(err)
-		}
-		n, known := procs.Metrics(text.String())[`ringway_session_ended_total{reason="`+reason+`"}`]
-		if !known {
-			t.Fatalf("no counter of sessions that ended as %s", reason)
-		}
-		return n
+		return counted(t, f.Worker("w1").AdminAddr(), `ringway_session_ended_total{reason="`+reason+`"}`)
 	}
 	procs.Await(t, "a session ends", func() bool {
 		select {
@@ -150,5 +156,53 @@ func TestASessionIsReplacedBeforeTheCertificateOfItsRelayEnds(t *testing.T) {
 	})
 	if lost, refused := ended("lost"), ended("refused"); lost+refused > 0 || !there() {
 		t.Errorf("%v sessions lost and %v refused, a member: %v", lost, refused, there())
+	}
+}
+
+// Its record is still one of the certificate that has ended, which relays refuse.
+func TestAnAttachedWorkerComesBackAfterALapseOfItsCertificateWithoutARefusal(t *testing.T) {
+	t.Parallel()
+	const validity = 10 * time.Second // for a busy machine
+	authority, err := identity.NewAuthority(identity.AuthorityConfig{Validity: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	f := fleet.New(fleet.Config{Cluster: "test", Environment: "ci", Insecure: true})
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := f.StartRelay("r1", func(s *relay.Settings) {
+		s.TLSCert, s.TLSKey, s.TLSCA = certified(t, authority, dir, identity.RoleRelay, "r1", time.Hour)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := f.Relay("r1")
+	if err := f.StartWorker(fleet.WorkerConfig{ID: "w1", Change: func(s *worker.Settings) {
+		s.TLSCert, s.TLSKey, s.TLSCA = certified(t, authority, dir, identity.RoleWorker, "w1", validity)
+		s.Join, s.Attach, s.Services = nil, []string{r.PeerAddr()}, []string{"api=127.0.0.1:9001"}
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	there := func() bool {
+		s := r.Fleet.Snapshot()
+		if s == nil {
+			return false
+		}
+		_, there := s.Get("w1")
+		return there
+	}
+	procs.Await(t, "the worker is a member", there)
+	procs.Await(t, "its certificate has ended", func() bool { return !there() })
+	certified(t, authority, dir, identity.RoleWorker, "w1", time.Hour)
+	procs.Await(t, "the worker is a member again", there)
+	for admin, series := range map[string]string{
+		f.Worker("w1").AdminAddr(): `ringway_session_ended_total{reason="refused"}`, r.AdminAddr(): `ringway_session_refused_total{reason="record"}`,
+	} {
+		if n := counted(t, admin, series); n != 0 {
+			t.Errorf("%s is %v", series, n)
+		}
 	}
 }

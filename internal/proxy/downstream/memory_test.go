@@ -67,7 +67,7 @@ func TestAnIdleConnectionHoldsNoBuffer(t *testing.T) {
 	}
 }
 
-// largeHead returns the frames of a request on stream 1 that has n fields of so many bytes.
+// largeHead returns the frames of a request on stream 1 with n fields of size bytes.
 func largeHead(size, n int) string {
 	var block, frames bytes.Buffer
 	fields := hpack.NewEncoder(&block)

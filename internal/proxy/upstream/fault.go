@@ -148,9 +148,14 @@ func (e *Fault) Exhausted() string {
 	if e.Stage != StageDial {
 		return ""
 	}
-	lookup, named := errors.AsType[*net.DNSError](e.Err) // it keeps only the text of its cause
+	return Exhausted(e.Err)
+}
+
+// Exhausted is Fault.Exhausted of the error of a dial.
+func Exhausted(err error) string {
+	lookup, named := errors.AsType[*net.DNSError](err) // it keeps only the text of its cause
 	for _, x := range exhaustions {
-		if errors.Is(e.Err, x.err) || named && strings.Contains(lookup.Err, x.err.Error()) {
+		if errors.Is(err, x.err) || named && strings.Contains(lookup.Err, x.err.Error()) {
 			return x.what
 		}
 	}

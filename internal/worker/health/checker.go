@@ -56,6 +56,7 @@ type Checker struct {
 	cfg    Config
 	status atomic.Pointer[Status]
 	probe  func(context.Context) error // cfg.Check.probe, except with a virtual clock
+	lacks  bool                        // the newest probe found this process exhausted; Run's goroutine owns it
 }
 
 // New validates the configuration. It starts nothing.
@@ -98,7 +99,10 @@ func (c *Checker) Run(ctx context.Context) error {
 		end := time.Now()
 		c.cfg.Metrics.probed(c.cfg.Name, err, end.Sub(start))
 		forgiven := end.Sub(begun) < check.StartGrace
-		changed := judge.observe(err == nil, forgiven)
+		changed := false
+		if resultOf(err) != resultExhausted || !judge.succeeded { // before a success the service is not offered, and the reason is published
+			changed = judge.observe(err == nil, forgiven)
+		}
 		c.record(err, changed, judge.healthy)
 
 		interval := check.Interval
@@ -129,7 +133,11 @@ func (c *Checker) record(err error, changed, healthy bool) {
 		c.cfg.Metrics.setHealthy(c.cfg.Name, healthy)
 	}
 	c.status.Store(&status)
+	lacked := c.lacks
+	c.lacks = resultOf(err) == resultExhausted
 	switch {
+	case !changed && c.lacks && !lacked:
+		c.cfg.Logger.Warn("cannot check the service, which keeps its state", "err", err)
 	case !changed && err != nil:
 		c.cfg.Logger.Debug("health check failed", "err", err)
 	case changed && healthy:

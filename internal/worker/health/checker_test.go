@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,6 +237,53 @@ func TestAnUnhealthyServiceKeepsItsReasonUntilItHasRisen(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A worker that has too few descriptors cannot probe, and its services work.
+func TestAProbeThatThisProcessCannotMakeIsNoVerdict(t *testing.T) {
+	check := normalized(t, Check{Kind: TCP, Address: "h:1"})
+	lacking := check.broken("connection", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)})
+	down := error(errDown)
+	for name, test := range map[string]struct {
+		results []error
+		changes int
+		after   string
+	}{
+		"of a healthy service": {append([]error{nil}, slices.Repeat([]error{lacking}, 5)...), 1, "H"},
+		"of one that fails":    {append(append([]error{nil, down, down}, slices.Repeat([]error{lacking}, 5)...), down), 2, "u"},
+		"of one that recovers": {[]error{nil, down, down, down, nil, lacking, lacking, lacking, lacking, lacking, nil}, 3, "H"},
+		"before a success":     {slices.Repeat([]error{lacking}, 5), 1, "u"}, // it is not offered either way, and the reason is published
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log logtest.Log
+				metrics, results, changes, step := NewMetrics(nil), test.results, 0, make(chan struct{})
+				c := run(t, Config{
+					Check: Check{StartGrace: noGrace, Rise: 2, Fall: 3}, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					OnChange: func(Status) { changes++ },
+				}, func(context.Context) error {
+					<-step
+					result := results[0]
+					results = results[1:]
+					return result
+				})
+				for range test.results {
+					step <- struct{}{}
+					synctest.Wait()
+				}
+				s := c.Status()
+				if s.Healthy != (test.after == "H") || changes != test.changes || s.Probes != len(test.results) {
+					t.Errorf("%d changes to %+v, want %d to %s", changes, s, test.changes, test.after)
+				}
+				if n := testutil.ToFloat64(metrics.checks.WithLabelValues("chat", "exhausted")); n != 5 {
+					t.Errorf("%v probes are counted as exhausted, want 5", n)
+				}
+				if n := log.Lines("raise the limit of open files"); n != 1 || !strings.Contains(log.String(), "too many open files") {
+					t.Errorf("%d lines with the remedy of one shortage, want 1:\n%s", n, &log)
+				}
+			})
+		})
+	}
 }
 
 func TestAProbeThatIsCutShortCountsForNothing(t *testing.T) {

@@ -8,7 +8,8 @@
 //
 //	Interval × Fall + Timeout
 //
-// which is 7 s by default. A recovered service is detected after at most Interval × Rise +
+// which is 7 s by default. A probe for which this process lacks descriptors, ports or memory changes
+// nothing after the first success. A recovered service is detected after at most Interval × Rise +
 // Timeout.
 //
 //	Run ──► probe ──► verdict ──► Status, OnChange, log, metrics

@@ -18,6 +18,7 @@ const (
 	resultTimeout      = "timeout"           // no connection, or no whole answer, in time
 	resultUntrusted    = "untrusted"         // TLS: another certificate than expected
 	resultNotH2        = "not_h2"            // TLS: none, or without HTTP/2
+	resultExhausted    = "exhausted"         // this process can open no connection
 	resultClosed       = "closed"            // the connection ended before the answer did
 	resultGarbage      = "garbage"           // an answer in another protocol
 	resultStatus       = "status"            // an HTTP or gRPC status that is not a success
@@ -46,7 +47,11 @@ func (c Check) broken(during string, err error) *failure {
 	f := &failure{cause: err}
 	var dns *net.DNSError
 	var network net.Error
+	exhausted := upstream.Exhausted(err)
 	switch {
+	case exhausted != "":
+		f.result, f.came = resultExhausted, fmt.Sprintf("this process has no %s left: %v", exhausted, err)
+		f.remedy = "raise the limit of open files, or find out what uses up the ports or the memory of this host"
 	case errors.As(err, &dns):
 		f.result, f.came, f.remedy = resultUnresolved, err.Error(), "correct the host, or give an IP address"
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -21,7 +21,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := metric.With(reg)
 	return &Metrics{
-		checks:    f.CounterVec("ringway_worker_health_checks_total", "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.", "service", "result"),
+		checks:    f.CounterVec("ringway_worker_health_checks_total", "Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), exhausted (this process lacks descriptors, ports or memory: no verdict), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.", "service", "result"),
 		durations: f.Histogram("ringway_worker_health_check_duration_seconds", "Time of a probe, from opening its connection to closing it.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		healthy:   f.GaugeVec("ringway_worker_service_healthy", "1 while a service is healthy and therefore offered, 0 while it is not.", "service"),
 	}

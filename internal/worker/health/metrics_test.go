@@ -29,7 +29,7 @@ func TestProbesAreCountedByServiceAndResultUntilTheServiceIsForgotten(t *testing
 		}
 	}
 	const names, echo = "ringway_worker_health_checks_total ringway_worker_service_healthy", `
-		# HELP ringway_worker_health_checks_total Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.
+		# HELP ringway_worker_health_checks_total Probes of the services of this worker, by result: success, refused, unresolved, timeout, untrusted (TLS: another certificate than expected), not_h2 (no TLS, or without HTTP/2), exhausted (this process lacks descriptors, ports or memory: no verdict), closed, garbage (another protocol), status (an answer that is no success), not_serving, unknown_service, no_health_service, other.
 		# TYPE ringway_worker_health_checks_total counter
 		%s ringway_worker_health_checks_total{result="refused",service="echo"} 1
 		# HELP ringway_worker_service_healthy 1 while a service is healthy and therefore offered, 0 while it is not.

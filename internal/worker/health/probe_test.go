@@ -107,6 +107,9 @@ func TestErrorsThatLoopbackCannotMakeAreExplainedToo(t *testing.T) {
 		{dial(context.DeadlineExceeded), resultTimeout, "no connection within 10s"},
 		{dial(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), resultUnclassified, "no route to host: correct the address"},
 		{dial(os.NewSyscallError("write", syscall.EPIPE)), resultClosed, "reset"},
+		{dial(os.NewSyscallError("socket", syscall.EMFILE)), "exhausted", "no file descriptors left"},
+		{dial(os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)), "exhausted", "local ports"},
+		{dial(&net.DNSError{Err: "dial udp: socket: too many open files", Name: "h"}), "exhausted", "raise the limit of open files"},
 	} {
 		got := c.broken("connection", test.err)
 		if got.result != test.result || !strings.Contains(got.Error(), test.says) || !errors.Is(got, test.err) {

@@ -57,6 +57,18 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 		wire.RefuseFull(w, r, wire.Failure{Service: name}, service.inFlight.Load())
 		return
 	}
+	carried, fault := s.carry(w, r, service)
+	if fault == nil {
+		service.results[resultOfStatus(carried.Status)].Add(1)
+		return
+	}
+	s.failed(w, r, service, fault)
+}
+
+// carry carries a request that has entered the service. It frees the slot also when it panics, because the
+// server logs a panic and goes on.
+func (s *Sidecar) carry(w http.ResponseWriter, r *http.Request, service *service) (upstream.Result, *upstream.Fault) {
+	defer service.inFlight.Add(-1)
 	x := exchanges.Get().(*exchange)
 	x.service = service
 	x.changes = upstream.Options{
@@ -86,12 +98,7 @@ func (s *Sidecar) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	x.service = nil
 	exchanges.Put(x)
-	service.inFlight.Add(-1)
-	if fault == nil {
-		service.results[resultOfStatus(carried.Status)].Add(1)
-		return
-	}
-	s.failed(w, r, service, fault)
+	return carried, fault
 }
 
 // again reports whether the service did not act on the request, so that it may get the request

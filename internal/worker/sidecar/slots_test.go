@@ -3,11 +3,13 @@ package sidecar
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/ringway/ringway/advertise"
 	"github.com/ringway/ringway/internal/wire"
 )
 
@@ -225,5 +227,28 @@ func TestAServicesOwn429IsNotTheSidecars(t *testing.T) {
 		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get(wire.FailedHeader) != "" || resp.Header.Get("X-Kept") != "yes" {
 			t.Errorf("%s: %s %v", protocol, resp.Status, resp.Header)
 		}
+	}
+}
+
+// faultyWriter panics when an answer begins.
+type faultyWriter struct{ http.ResponseWriter }
+
+func (faultyWriter) WriteHeader(int) { panic("a fault of this program") }
+
+// The server logs a panic and goes on.
+func TestAPanicFreesTheSlotOfItsRequest(t *testing.T) {
+	echo := serve(t, "echo", advertise.HTTP1, func(http.ResponseWriter, *http.Request) {})
+	echo.Slots = 1
+	s := start(t, nil, echo)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the answer caused no panic")
+			}
+		}()
+		s.serve(faultyWriter{httptest.NewRecorder()}, s.request(t, "GET", "echo", nil))
+	}()
+	if n := (*s.services.Load())["echo"].inFlight.Load(); n != 0 {
+		t.Errorf("%d slots are in use without a request", n)
 	}
 }
