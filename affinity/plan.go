@@ -81,7 +81,7 @@ func NewPlan(cfg PlanConfig) (*Plan, error) {
 		return nil, cfg.named(err)
 	}
 	workerPlaces := placesOf(len(workers), func(i int) *Place { return &workers[i].Place })
-	relays, choice, err := cfg.affine(workerPlaces.distinct)
+	relays, choice, err := cfg.affine(cfg.homes(workerPlaces.distinct))
 	if err != nil {
 		return nil, err
 	}

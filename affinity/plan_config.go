@@ -42,7 +42,7 @@ type PlanConfig struct {
 	WorkersOrdered bool
 
 	// RelaysPerService is the number of affine relays (k): Minimums.PeersPerWorker or more, so
-	// that each worker has as many relays as it needs, or 0, the default, for what
+	// that each worker has as many relays as it needs, or 0, the default, for at least what
 	// [PlanConfig.Serving] computes. In a smaller fleet every relay serves the service.
 	RelaysPerService int
 

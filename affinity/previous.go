@@ -15,7 +15,8 @@ type choice struct {
 	skip     []string
 	source   IndexSource
 	eligible int     // relays of the fleet that are not skipped
-	served   []Place // places that have workers
+	served   []Place // places whose zones have workers
+	least    int     // Minimums.PeersPerWorker
 	serving  []int32 // indexes in fleet
 	onePlace bool    // all relays of the fleet have the same place
 }
@@ -35,7 +36,7 @@ func (c *PlanConfig) newChoice(eligible int, serving []int32, served []Place) *c
 	if len(serving) < choiceKept {
 		return nil
 	}
-	out := &choice{fleet: make([]identity, len(c.Relays)), skip: slices.Clone(c.Skip), source: c.IndexSource, eligible: eligible, served: served, serving: serving, onePlace: true}
+	out := &choice{fleet: make([]identity, len(c.Relays)), skip: slices.Clone(c.Skip), source: c.IndexSource, eligible: eligible, served: served, least: c.Minimums.PeersPerWorker, serving: serving, onePlace: true}
 	for i := range c.Relays {
 		out.fleet[i] = identity{c.Relays[i].ID, c.Relays[i].Place}
 		out.onePlace = out.onePlace && c.Relays[i].Place == c.Relays[0].Place
@@ -49,16 +50,11 @@ func (c *PlanConfig) sameChoice(served []Place) *choice {
 		return nil
 	}
 	old := c.Previous.choice
-	if old.source != c.IndexSource || len(old.serving) != c.serving(old.eligible, served) || !slices.Equal(old.skip, c.Skip) ||
-		!samePlaces(old.served, served) || !slices.EqualFunc(old.fleet, c.Relays, func(a identity, b Relay) bool { return a.id == b.ID && a.Place == b.Place }) {
+	if old.source != c.IndexSource || old.least != c.Minimums.PeersPerWorker || len(old.serving) != c.serving(old.eligible, served) || !slices.Equal(old.skip, c.Skip) ||
+		!slices.Equal(old.served, served) || !slices.EqualFunc(old.fleet, c.Relays, func(a identity, b Relay) bool { return a.id == b.ID && a.Place == b.Place }) {
 		return nil
 	}
 	return old
-}
-
-// samePlaces reports whether two lists, each without repetitions, have the same places.
-func samePlaces(a, b []Place) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(place Place) bool { return !slices.Contains(b, place) })
 }
 
 // slotHolders returns what the function of this name does, from the slots of the previous plan if

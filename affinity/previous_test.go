@@ -154,3 +154,45 @@ func TestAPlanOfSeveralPlacesFromAnEarlierOneIsThePlanFromScratch(t *testing.T) 
 		}
 	}
 }
+
+// The number of slots that a place has at least follows from the minimum, also where their sum is set.
+func TestAPlanWithAnotherMinimumThanTheEarlierOneIsThePlanFromScratch(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "s", Relays: someRelays(100), Workers: someWorkers(300), RelaysPerService: 40}
+	for i := range cfg.Relays {
+		cfg.Relays[i].Place.Datacenter = "a"
+		if i < 6 {
+			cfg.Relays[i].Place.Datacenter = "b"
+		}
+	}
+	for i := range cfg.Workers {
+		cfg.Workers[i].Place.Datacenter = []string{"a", "b"}[i%2]
+	}
+	earlier := mustPlan(t, cfg)
+	cfg.Minimums = affinity.Minimums{PeersPerWorker: 4, PeersPerRelay: 3}
+	want := mustPlan(t, cfg)
+	cfg.Previous = earlier
+	if got := mustPlan(t, cfg); !reflect.DeepEqual(got, want) || slices.Equal(got.Affine(), earlier.Affine()) {
+		t.Errorf("%v from the earlier plan, %v from scratch, %v before", got.Affine(), want.Affine(), earlier.Affine())
+	}
+}
+
+// The first worker of the ring decides which place comes first among those of the workers.
+func TestTheOrderInWhichPlacesHaveWorkersChangesNoPlan(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "s", Relays: someRelays(60), Workers: someWorkers(300), RelaysPerService: 40}
+	for i := range cfg.Relays {
+		cfg.Relays[i].Place.Datacenter = []string{"a", "b"}[i%2]
+	}
+	for i := range cfg.Workers {
+		cfg.Workers[i].Place.Datacenter = []string{"a", "b"}[i%2]
+	}
+	earlier := mustPlan(t, cfg)
+	cfg.Workers = slices.Clone(cfg.Workers)
+	for i := range cfg.Workers {
+		cfg.Workers[i].Place.Datacenter = []string{"b", "a"}[i%2]
+	}
+	want := mustPlan(t, cfg)
+	cfg.Previous = earlier
+	if got := mustPlan(t, cfg); !reflect.DeepEqual(got, want) {
+		t.Error("another plan from an earlier one")
+	}
+}

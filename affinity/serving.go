@@ -56,7 +56,7 @@ func step(n int) int {
 }
 
 // affine returns the relays that serve the service, by index, and what the next plan may reuse.
-// served are the places that have workers.
+// served are the places whose zones have workers.
 func (c *PlanConfig) affine(served []Place) ([]Relay, *choice, error) {
 	if kept := c.sameChoice(served); kept != nil {
 		out := make([]Relay, len(kept.serving))
@@ -96,8 +96,17 @@ func (c *PlanConfig) affine(served []Place) ([]Relay, *choice, error) {
 	return out, c.newChoice(eligible, at, served), nil
 }
 
-// serving returns the number of affine relays of this fleet, where served are the places that have
-// workers. With an automatic number there are enough for each of these to have PeersPerWorker, so
+// homes returns the places of relays whose zones have workers, in the order of the relays. A zone is a
+// datacenter: members of it may state its region or not.
+func (c *PlanConfig) homes(workers []Place) []Place {
+	all := placesOf(len(c.Relays), func(i int) *Place { return &c.Relays[i].Place }).distinct
+	return slices.DeleteFunc(all, func(place Place) bool {
+		return !slices.ContainsFunc(workers, func(w Place) bool { return w == place || w.Tier(place) == SameDatacenter })
+	})
+}
+
+// serving returns the number of affine relays of this fleet, where served are the places whose
+// zones have workers. With an automatic number there are enough for each of these to have PeersPerWorker, so
 // that its requests need no relay and no worker of another place.
 func (c *PlanConfig) serving(eligible int, served []Place) int {
 	k := c.Serving(eligible, len(c.Workers))
@@ -148,10 +157,12 @@ func (c *PlanConfig) slotsOfPlaces(k int, members map[Place][]string, room map[P
 		names[i] = place.key()
 	}
 	hashes, numbers := slotHashes(c.Service, k, names)
-	pairs := make([]scored, 0, k*len(order)) // index: the slot times the number of places, plus the place
+	var pairs []scored // index: the slot times the number of places, plus the place
 	for slot, number := range numbers {
 		for i, hash := range hashes {
-			pairs = append(pairs, scored{pairHash(number, hash), slot*len(order) + i})
+			if room[order[i]] > 0 {
+				pairs = append(pairs, scored{pairHash(number, hash), slot*len(order) + i})
+			}
 		}
 	}
 	slices.SortFunc(pairs, func(a, b scored) int {

@@ -356,6 +356,24 @@ func TestAServiceOfFewRelaysHasEnoughInEachZoneOfItsWorkers(t *testing.T) {
 	}
 }
 
+// A zone is what the datacenter names: workers that state no region are at home there, too.
+func TestRelaysServeTheirZoneAlsoWhereItsWorkersStateNoRegion(t *testing.T) {
+	cfg := equalZones(4, 25, 10)
+	for i := range cfg.Workers {
+		cfg.Workers[i].Region = ""
+	}
+	for n := range 20 {
+		cfg.Service = fmt.Sprint("service-", n)
+		serving := map[string]int{}
+		for _, relay := range mustPlan(t, cfg).Affine() {
+			serving[relay[:3]]++
+		}
+		if want := map[string]int{"r-0": 3, "r-1": 3, "r-2": 3, "r-3": 3}; !maps.Equal(serving, want) {
+			t.Errorf("%s: %v serve", cfg.Service, serving)
+		}
+	}
+}
+
 // A set number is kept, and zones without workers get only their proportion.
 func TestTheZonesOfAServiceShareANumberThatIsTooSmallForAll(t *testing.T) {
 	for k, want := range map[int]map[string]int{

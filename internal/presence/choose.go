@@ -235,10 +235,10 @@ func (f *Fleet) judge(id string, wants map[string][]instance, now time.Time) (se
 	return settled, ok, proven
 }
 
-// provenDatacenter returns the datacenter in the certificate of a listed worker if the listing contradicts
-// it: no relay that has a session lists such a worker.
+// provenDatacenter returns the datacenter in the certificate of a listed worker if it has one: no relay
+// that has a session lists such a worker in another, or in none.
 func (f *Fleet) provenDatacenter(w listed) string {
-	if c := f.certificates[w.key]; c != nil && w.datacenter != "" {
+	if c := f.certificates[w.key]; c != nil {
 		return cmp.Or(c.Claims.Datacenter, w.datacenter)
 	}
 	return w.datacenter

@@ -11,7 +11,8 @@ import (
 
 // demand decides what this relay states about its traffic. For the services that it serves it
 // measures the requests per second that it sends to workers. The others assume of a relay what
-// it states, or the mean of what is stated if it states nothing. So
+// it states, or the mean of what is stated if it states nothing, and more where fewer relays of its zone
+// serve than of theirs. So
 //
 //   - while all relays of a service carry about the same, one statement is enough: that of the
 //     first relay in the order of the plan. The others find their own traffic near it and state

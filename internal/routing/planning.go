@@ -149,7 +149,8 @@ func (r *Router) route(s *Service, relaysChanged bool, now time.Time) (computed 
 		if err != nil {
 			return true, err
 		}
-		next.Plan, next.traffic, next.expected = plan, r.trafficOf(plan), expectations(plan, slices.Concat(basis.Relays, absent.Relays))
+		next.Plan, next.traffic = plan, r.trafficOf(plan)
+		next.expected = expectations(plan, slices.Concat(basis.Relays, countedOf(plan, absent.Relays)))
 		if i, ok := plan.Index(r.cfg.Self); ok {
 			next.Index, next.share = i, next.shareOf(r.cfg.Self)
 			assignments, err := plan.Assignments(i)

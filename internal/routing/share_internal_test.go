@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringway/ringway/affinity"
+	"github.com/ringway/ringway/internal/peering"
 	"github.com/ringway/ringway/internal/ratelimit"
 )
 
@@ -155,6 +156,35 @@ func TestARelayCarriesMoreWhereFewerOfItsZoneServe(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A zone has lost nine of its ten relays. The plan counts none of them any more, and neither does the
+// share of the one that is left.
+func TestAbsentRelaysThatThePlanLeavesOutRaiseNoShare(t *testing.T) {
+	cfg := affinity.PlanConfig{Service: "s"}
+	var absent []affinity.Relay
+	for i := range 30 {
+		place := affinity.Place{Datacenter: fmt.Sprint("zone-", i%3)}
+		relay := affinity.Relay{ID: fmt.Sprintf("r%02d", i), Place: place}
+		if i%3 == 1 && i > 1 {
+			absent = append(absent, relay)
+		} else {
+			cfg.Relays = append(cfg.Relays, relay)
+		}
+		cfg.Workers = append(cfg.Workers, affinity.Worker{ID: fmt.Sprintf("w%02d", i), Place: place})
+	}
+	plan, err := peering.Plan(cfg, peering.Absent{Relays: absent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Route{Plan: plan, absentRelays: idSet(absent, func(r affinity.Relay) string { return r.ID })}
+	r.expected = expectations(plan, slices.Concat(cfg.Relays, countedOf(plan, absent)))
+	if len(countedOf(plan, absent)) == len(absent) {
+		t.Fatal("the plan counts all that are absent: the case is another one")
+	}
+	if got := r.shareOf("r01"); got > 0.1 {
+		t.Errorf("the relay that is left in its zone has the share %.3f", got)
 	}
 }
 

@@ -246,6 +246,11 @@ func (r *Route) statedBy(index, rate int) statedRate {
 	return statedRate{index, int(math.Round(float64(rate) * r.expectedOf(r.Index) / r.expectedOf(index)))}
 }
 
+// countedOf returns the absent relays that the plan still counts.
+func countedOf(plan *affinity.Plan, absent []affinity.Relay) []affinity.Relay {
+	return slices.DeleteFunc(slices.Clone(absent), func(r affinity.Relay) bool { _, counts := plan.Index(r.ID); return !counts })
+}
+
 // expectations returns expectedOf of each relay of a plan, nil if all carry the same: as the plan
 // does, see affinity.Relay.
 func expectations(plan *affinity.Plan, fleet []affinity.Relay) []float64 {

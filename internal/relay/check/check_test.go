@@ -229,6 +229,12 @@ func TestEachTroubleIsFoundAndHasARemedy(t *testing.T) {
 			f.Self.Plan.FileVersion, f.Self.Plan.FileHash = 7, "bb"
 			f.Peers[1].Facts.Plan.FileHash = "cc"
 		}, []string{"plan-agree warning r1, r3: the configuration of r1, r3 does not have version 8"}, "--plan-version 8"},
+		{"other settings of the plan in a file of the version in use", func(f *check.Fleet) {
+			for _, one := range all(f) {
+				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}
+			}
+			f.Self.Plan.FileHash = "bb" // with a cookie that the others did not have when they began
+		}, []string{"plan-agree warning r1: the configuration of r1 does not have version 8"}, "--plan-version 9"},
 		{"two values of one version of the plan", func(f *check.Fleet) {
 			for _, one := range all(f) {
 				one.Plan = &check.Plan{Version: 8, Author: "r2", Hash: "aa", FileVersion: 8, FileHash: "aa", FromFleet: true}

@@ -82,7 +82,7 @@ func planAgree(f *Fleet) (found []api.Finding) {
 			Status: api.Warning, Subject: list(lagging),
 			Text:   fmt.Sprintf("the configuration of %s does not have version %d of the settings of the plan, which is in use", list(lagging), version),
 			Cause:  "the settings came from " + author(highest) + "; they are lost if all relays stop at the same time",
-			Remedy: fmt.Sprintf("give the configuration of %s --plan-version %d and the values in use (`relay plan SERVICE` shows them), and reload", list(lagging), version),
+			Remedy: fmt.Sprintf("give the configuration of %s --plan-version %d and the values in use (`relay plan SERVICE` shows them), and reload; if it has that version, other values are set there, perhaps --selection or --session-cookie: then give it --plan-version %d", list(lagging), version, version+1),
 			Page:   page("settings-differ"),
 		})
 	}
