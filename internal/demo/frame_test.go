@@ -127,6 +127,19 @@ func TestAFrameIsDrawnOverTheOneBefore(t *testing.T) {
 	}
 }
 
+// The last replacement comes when the frames have ended.
+func TestAnEventIsDrawnWithoutAnotherFrame(t *testing.T) {
+	var out bytes.Buffer
+	s := &tableDisplay{Screen: screen.Screen{Out: &out, Size: func() (int, int) { return 80, 24 }}}
+	if err := s.show(fixedFrame()); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := s.event("12:00:00 replaced worker-0"); err != nil || !strings.Contains(out.String(), "replaced worker-0") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
 func TestOnlyTheNewestEventsStayInSight(t *testing.T) {
 	s := &tableDisplay{}
 	for i := range 3 * shownEvents {

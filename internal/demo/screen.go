@@ -43,6 +43,7 @@ func (d lineDisplay) event(text string) error {
 type tableDisplay struct {
 	screen.Screen
 	events []string
+	last   frame
 }
 
 // shownEvents is how many events stay visible.
@@ -54,6 +55,7 @@ func newTableDisplay(out io.Writer, terminal *os.File) *tableDisplay {
 }
 
 func (d *tableDisplay) show(f frame) error {
+	d.last = f
 	f.Events = d.events
 	_, height := d.Size()
 	return d.Draw(f.table(height))
@@ -62,7 +64,10 @@ func (d *tableDisplay) show(f frame) error {
 func (d *tableDisplay) event(text string) error {
 	d.events = append(d.events, text)
 	d.events = d.events[max(0, len(d.events)-shownEvents):]
-	return nil
+	if d.last.Elapsed == 0 { // there is no frame yet
+		return nil
+	}
+	return d.show(d.last)
 }
 
 // frame is the state of the demo at one moment, ready for display.

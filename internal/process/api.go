@@ -111,7 +111,9 @@ func Handle(mux *http.ServeMux, cfg APIConfig) {
 // stops the process meanwhile, which takes milliseconds with thousands of goroutines.
 func writeGoroutines(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_ = pprof.Lookup("goroutine").WriteTo(w, 1) // an error concerns only the connection of the client
+	s := NewStream(w, ReaderPause)
+	defer s.Close()
+	_ = pprof.Lookup("goroutine").WriteTo(s, 1) // an error concerns only the connection of the client
 }
 
 // BuildInfo is a metric with the version of the running build as labels.

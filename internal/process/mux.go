@@ -115,11 +115,13 @@ func NewMux(cfg Config) *http.ServeMux {
 		usual = promhttp.HandlerFor(brief{cfg.Gatherer}, promhttp.HandlerOpts{})
 	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		s := NewStream(w, ReaderPause)
+		defer s.Close()
 		if r.URL.Query().Has("all") {
-			all.ServeHTTP(w, r)
+			all.ServeHTTP(s, r)
 			return
 		}
-		usual.ServeHTTP(w, r)
+		usual.ServeHTTP(s, r)
 	})
 	mux.HandleFunc("GET /api/v1/members", func(w http.ResponseWriter, _ *http.Request) {
 		s := cfg.Snapshot()
@@ -156,8 +158,13 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error concerns only the connection of the client
+	s := NewStream(w, writeTimeout)
+	if len(body) > pieceSize { // people page through it
+		s.limit = ReaderPause
+	}
+	defer s.Close()
+	s.WriteHeader(status)
+	_, _ = s.Write(append(body, '\n')) // an error concerns only the connection of the client
 }
 
 // WriteError answers with {"error": text}.

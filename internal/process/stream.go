@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// writeTimeout limits how long a caller of the admin API may take for an answer that is no
-	// [Stream].
+	// writeTimeout limits how long a caller of the admin API may take for an answer that is small,
+	// such as that of a probe, which needs no token.
 	writeTimeout = time.Minute
 	// ReaderPause limits how long a reader of a stream may pause: the time to read what a pager
 	// shows. A reader that does not come back blocks one of few places until then.
@@ -35,6 +35,12 @@ func NewStream(w http.ResponseWriter, limit time.Duration) *Stream {
 
 // until sets the deadline. Without one, which not every writer has, a write ends with the connection.
 func (s *Stream) until(t time.Time) { _ = s.control.SetWriteDeadline(t) }
+
+// Header returns the fields of the head.
+func (s *Stream) Header() http.Header { return s.w.Header() }
+
+// WriteHeader sends the head.
+func (s *Stream) WriteHeader(status int) { s.w.WriteHeader(status) }
 
 // Write implements io.Writer.
 func (s *Stream) Write(b []byte) (written int, err error) {

@@ -73,6 +73,31 @@ func TestACallerThatReadsNoAnswerKeepsNoConnection(t *testing.T) {
 	})
 }
 
+func TestAReaderMayPageThroughALargeAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, text := http.NewServeMux(), strings.Repeat("x", 1<<20)
+		mux.HandleFunc("GET /api/v1/members", func(w http.ResponseWriter, _ *http.Request) { process.WriteJSON(w, http.StatusOK, text) })
+		a := serveAdmin(t, mux)
+		conn, err := a.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET /api/v1/members HTTP/1.1\r\nHost: 192.0.2.1\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		for got := 0; ; time.Sleep(2 * time.Minute) { // a screen
+			n, err := io.CopyN(io.Discard, conn, 256<<10)
+			if got += int(n); err == io.EOF && got > len(text) {
+				return
+			}
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+		}
+	})
+}
+
 func TestAStreamOutlivesItsSilence(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -317,6 +317,8 @@ func TestListenersAreBounded(t *testing.T) {
 // A page that stays open may reach a newer build at its address, or another member.
 func TestTheFirstEventNamesTheProcessAsItsPageDoes(t *testing.T) {
 	seen := map[string]string{}
+	unchanged := relayDocument(4)
+	same := newView(&unchanged, query{}, defaultRows).Identity()
 	for name, change := range map[string]func(*Document){
 		"the same": func(d *Document) { d.Uptime, d.Ready, d.InFlight = time.Second, false, 0 }, "another member": func(d *Document) { d.ID = "relay-2" },
 		"another role": func(d *Document) { d.Role = "gate" }, "another build": func(d *Document) { d.Build = "v1.2.4" }, "another cluster": func(d *Document) { d.Cluster = "other" },
@@ -331,6 +333,9 @@ func TestTheFirstEventNamesTheProcessAsItsPageDoes(t *testing.T) {
 			page := attr(all(parse(t, get(t, c.config(), "/").Body.Bytes()), "html")[0], "data-process")
 			if l.process == "" || l.process != page || len(l.events) != 1 {
 				t.Errorf("%s: the event has %q, the page %q; then %v", name, l.process, page, l.events)
+			}
+			if (l.process == same) != (name == "the same") {
+				t.Errorf("%s: the identity is the one of the unchanged process: %t", name, l.process == same)
 			}
 			if before := seen[l.process]; before != "" {
 				t.Errorf("%s has the identity of %s", name, before)
