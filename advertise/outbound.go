@@ -110,7 +110,8 @@ type partners struct {
 // unsettledPause bounds the pauses of a node that has compared nothing yet, give or take 30 %: its view
 // is not settled, so it may take no traffic. If all members of a large fleet start together, the cost
 // stays bounded: each asks one random member after a pause, so that each is asked less than once a
-// second on average. A refusal costs two frames, and the first success ends the short pauses.
+// second on average. A refusal costs a connection with its handshake, and the first success ends the short
+// pauses.
 const unsettledPause = 2 * time.Second
 
 func newPartners(interval time.Duration, random *rand.Rand) *partners {

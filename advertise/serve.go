@@ -173,7 +173,7 @@ type slots struct {
 func (a *loadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.inFlight.Add(1)
 	defer a.inFlight.Add(-1)
-	if until, ok := r.Context().Value(untilKey{}).(time.Time); ok && time.Now().After(until) {
+	if until, ok := r.Context().Value(untilKey{}).(time.Time); ok && !until.IsZero() && time.Now().After(until) {
 		w.Header().Set("Connection", "close") // over HTTP/2 net/http sends GOAWAY, and the streams go on
 	}
 	service := r.Header.Get(wire.ServiceHeader)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,7 +17,8 @@ const (
 	longestWait  = time.Second
 )
 
-// Lasting returns a listener whose Accept fails only when it is closed. All other errors are of one
+// Lasting returns a listener whose Accept fails only when it is closed, or with an error that is not
+// one of the system, as a listener within a process reports its end. Errors of the system are of one
 // connection, or of a shortage that passes, such as too few descriptors or too little memory: see
 // accept(2). Servers, those of net/http and gRPC included, end with most of them, and with a server
 // ends its process and all that is in flight. Accept waits after each and tries again. logger gets at
@@ -37,7 +39,7 @@ type lasting struct {
 func (l *lasting) Accept() (net.Conn, error) {
 	for wait := shortestWait; ; wait = min(2*wait, longestWait) {
 		conn, err := l.Listener.Accept()
-		if err == nil || errors.Is(err, net.ErrClosed) {
+		if _, ofSystem := errors.AsType[syscall.Errno](err); err == nil || errors.Is(err, net.ErrClosed) || !ofSystem {
 			return conn, err
 		}
 		l.lines.Do(func() {

@@ -53,6 +53,22 @@ func TestAShortageIsWaitedForAndWarnedOfRarely(t *testing.T) {
 	})
 }
 
+// ended is a listener within a process that has ended.
+type ended struct{ net.Listener }
+
+var errOver = errors.New("closed")
+
+func (ended) Accept() (net.Conn, error) { return nil, errOver }
+
+func TestAListenerThatReportsItsEndInItsOwnWordsHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if _, err := Lasting(ended{}, slog.New(slog.DiscardHandler)).Accept(); !errors.Is(err, errOver) || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 func TestAListenerThatIsClosedWaitsForNoShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -63,7 +63,9 @@ func TestARowInTheNameOfAnotherRelayEndsItsSession(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close() }()
-			procs.Await(t, "the session has ended as forged", func() bool { return testutil.ToFloat64(c.ended.WithLabelValues("forged")) == 1 })
+			procs.Await(t, "the session has ended as forged", func() bool {
+				return testutil.ToFloat64(c.ended.WithLabelValues("forged")) == 1 && log.Lines("forged row") == 1 // counted before it is logged
+			})
 			for _, m := range c.Snapshot().Members() {
 				if m.ID == "r2" {
 					t.Error("r1 passes for r2")

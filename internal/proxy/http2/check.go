@@ -101,8 +101,8 @@ func probe(nc net.Conn) {
 	}
 }
 
-// checkStreams resets the streams whose windows the other side does not open. The lock is
-// held.
+// checkStreams resets the streams that could send nothing for the progress timeout: the other side
+// opens no window, or does not read. The lock is held.
 func (c *Conn) checkStreams(elapsed time.Duration) {
 	if c.cfg.Progress == 0 {
 		return
@@ -149,7 +149,7 @@ const (
 
 var (
 	errStalled  = errors.New("http2: the other side has accepted no byte for the progress timeout, or as a server for a minute")
-	errNoWindow = &ResetError{Code: Cancel, reason: "no byte of the body was accepted for the progress timeout"}
+	errNoWindow = &ResetError{Code: Cancel, reason: "nothing of the answer was accepted for the progress timeout"}
 	errStuck    = errors.New("http2: the other side has stopped within a frame or a header list")
 	errSilent   = errors.New("http2: the other side answers no ping")
 )

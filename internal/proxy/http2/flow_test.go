@@ -358,6 +358,9 @@ func TestLongHeadsOfManyAnswersComeOneAfterTheOther(t *testing.T) {
 		if p.c.mu.Lock(); len(p.c.heads) > 0 {
 			t.Errorf("%d streams wait although everything was sent", len(p.c.heads))
 		}
+		if n := p.c.encoded.Cap(); n > keptEncoded {
+			t.Errorf("%d bytes of heads that were sent stay", n)
+		}
 		p.c.mu.Unlock()
 	})
 }

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"runtime"
 	"slices"
 	"sync"
@@ -18,6 +19,8 @@ const (
 	// unreadLimit is how many bytes may wait to be sent before a server stops reading and lets its
 	// answers wait.
 	unreadLimit = 256 << 10
+	// keptEncoded is how large a buffer of encoded heads stays.
+	keptEncoded = 4 << 10
 	// writePiece is how much is written at a time: Check sees progress after each piece.
 	writePiece = 32 << 10
 	// keptOut is the largest buffer that is returned to the pool.
@@ -162,6 +165,9 @@ func (c *Conn) sendHeaders(s *Stream, fields []Field, end bool) {
 			break
 		}
 		f.kind, f.flags = frameContinuation, 0
+	}
+	if c.encoded.Cap() > keptEncoded { // an idle connection holds little
+		c.encoded = bytes.Buffer{}
 	}
 	if end {
 		s.endSending()
