@@ -169,28 +169,18 @@ func (p *picker) noConnection() error {
 	return balancer.ErrNoSubConnAvailable // the endpoints are on their way from the router
 }
 
-// outcomeOf grades an attempt. The statuses that count as failures are those of the relay's
-// request log, which follows OpenTelemetry.
+// outcomeOf grades an attempt as a relay does.
 func outcomeOf(info balancer.DoneInfo, streaming bool) selection.Outcome {
 	if !info.BytesSent {
 		// The connection had just ended, so grpc-go picks again, or the RPC failed in this process.
 		return selection.Cancelled
 	}
-	switch status.Code(info.Err) {
-	case codes.Canceled:
+	code := status.Code(info.Err)
+	switch {
+	case code == codes.DeadlineExceeded && !info.BytesReceived:
+		return selection.NoAnswer
+	case code == codes.DeadlineExceeded && streaming: // many streams live until their deadline
 		return selection.Cancelled
-	case codes.ResourceExhausted:
-		return selection.Shed
-	case codes.DeadlineExceeded:
-		switch {
-		case !info.BytesReceived:
-			return selection.NoAnswer
-		case streaming: // many streams live until their deadline
-			return selection.Cancelled
-		}
-		return selection.Failure
-	case codes.Unavailable, codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented:
-		return selection.Failure
 	}
-	return selection.Success
+	return ingress.CallOutcome(int(code))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,8 +47,11 @@ func New(cfg Config) (*Breakers, error) {
 
 // Ticket is a request that was allowed. The zero Ticket is not counted.
 type Ticket struct {
-	done  func(error)
 	probe time.Duration // Config.Period of a probe, else 0
+	done  func(error)   // of a probe
+
+	circuit *circuit // of a request that is no probe
+	changes uint64   // circuit.changes when it was allowed
 }
 
 var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
@@ -55,16 +59,18 @@ var errFailure, errIgnored = errors.New("failure"), errors.New("ignored")
 // Done reports how the request ended. Only a success or a failure counts; requests that were
 // cancelled, shed or invalid do not: pass [selection.Cancelled].
 func (t Ticket) Done(o selection.Outcome) {
-	if t.done == nil {
-		return
-	}
+	err := errIgnored
 	switch o {
 	case selection.Success:
-		t.done(nil)
+		err = nil
 	case selection.Failure, selection.NoAnswer:
-		t.done(errFailure)
-	default:
-		t.done(errIgnored)
+		err = errFailure
+	}
+	switch {
+	case t.done != nil:
+		t.done(err)
+	case t.circuit != nil && err != errIgnored:
+		t.circuit.count(t.changes, err)
 	}
 }
 
@@ -129,6 +135,7 @@ type circuit struct {
 	cfg     *Config
 	metrics *metrics
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	changes atomic.Uint64 // how often the state has changed; written with gobreaker's lock held
 
 	mu        sync.Mutex
 	state     gobreaker.State // as counted by the gauges
@@ -156,27 +163,40 @@ func newCircuit(k key, cfg *Config, m *metrics) *circuit {
 }
 
 func (c *circuit) allow() (Ticket, error) {
-	// Check the state first: gobreaker would otherwise allow a request whose Allow comes
-	// just after the period in which the circuit was open, without it being a probe here.
+	changes := c.changes.Load()
 	state := c.breaker.State()
-	probe := state == gobreaker.StateHalfOpen
-	if state == gobreaker.StateOpen || probe && !c.mayProbe() {
+	switch {
+	case state == gobreaker.StateClosed:
+		return Ticket{circuit: c, changes: changes}, nil
+	case state == gobreaker.StateOpen || !c.mayProbe():
 		return Ticket{}, c.refusal()
 	}
 	done, err := c.breaker.Allow()
-	switch {
-	case err != nil: // opened in the meantime
-		if probe {
-			c.probed()
-		}
+	if err != nil { // opened in the meantime
+		c.probed()
 		return Ticket{}, c.refusal()
-	case !probe:
-		return Ticket{done: done}, nil
 	}
 	return Ticket{probe: c.cfg.Period, done: func(err error) {
 		done(err)
 		c.probed()
 	}}, nil
+}
+
+// count counts a request that was allowed while the circuit was closed, unless the circuit has changed
+// since. Gobreaker drops the result of a request that began in an earlier period, as most that time
+// out do, so the request is passed to gobreaker at its end.
+func (c *circuit) count(changes uint64, err error) {
+	if c.changes.Load() != changes {
+		return
+	}
+	done, refused := c.breaker.Allow()
+	if refused != nil {
+		return
+	}
+	if c.changes.Load() != changes { // it has become half-open in the meantime, and this is no probe
+		err = errIgnored
+	}
+	done(err)
 }
 
 // mayProbe claims the probe of this period and reports whether it was available.
@@ -201,6 +221,7 @@ func (c *circuit) probed() {
 func (c *circuit) changed(to gobreaker.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.changes.Add(1)
 	c.metrics.transitions[to].Inc()
 	if !c.forgotten {
 		c.metrics.circuits[c.state].Dec()

@@ -75,6 +75,69 @@ func TestFailuresOfAnotherPeriodDoNotCount(t *testing.T) {
 	})
 }
 
+// Timeouts are usually longer than a period, and count as much as failures that come soon.
+func TestARequestCountsInThePeriodInWhichItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breakers(t, DefaultConfig())
+		begin := func(n int) (tickets []Ticket) {
+			for range n {
+				ticket, err := b.Allow("web", "billing", "w1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				tickets = append(tickets, ticket)
+			}
+			return tickets
+		}
+		end := func(tickets []Ticket) {
+			for _, ticket := range tickets {
+				ticket.Done(selection.NoAnswer)
+			}
+		}
+		late, early := begin(10), begin(10)
+		time.Sleep(2 * time.Second)
+		end(early)
+		if got := send(b, "web", "s"); got != "-" {
+			t.Errorf("after ten timeouts: %s", got)
+		}
+		time.Sleep(time.Second + 1)
+		end(late)
+		if got := send(b, "web", "s"); got != "s" {
+			t.Errorf("half-open, after the end of requests from before the circuit opened: %s", got)
+		}
+		for range 4 {
+			time.Sleep(time.Second + 1)
+			send(b, "web", "s")
+		}
+		if got := send(b, "web", "s"); got != "s" {
+			t.Fatalf("after five good probes: %s", got)
+		}
+	})
+}
+
+// The probes have found the endpoint healthy since.
+func TestARequestFromBeforeTheCircuitOpenedDoesNotCountAfterItHasClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breakers(t, DefaultConfig())
+		var late []Ticket
+		for range 10 {
+			ticket, _ := b.Allow("web", "billing", "w1")
+			late = append(late, ticket)
+		}
+		send(b, "web", "ffffff")
+		for range 5 {
+			time.Sleep(time.Second + 1)
+			send(b, "web", "s")
+		}
+		for _, ticket := range late {
+			ticket.Done(selection.NoAnswer)
+		}
+		if got := send(b, "web", "ss"); got != "ss" {
+			t.Errorf("%s were allowed", got)
+		}
+	})
+}
+
 func TestAnOpenCircuitTakesOneProbeInAPeriodAndClosesAfterFiveGoodOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakers(t, DefaultConfig())

@@ -29,6 +29,8 @@
 //   - Every [Ticket] returned with a nil error is given back with Done exactly once,
 //     including the zero Ticket. A probe that is never given back blocks its circuit
 //     until the circuit is forgotten.
+//   - A request counts in the period in which it ends, and not at all if the circuit has changed its
+//     state since the request was allowed.
 //   - Shed, cancelled and invalid requests are not failures: report them as
 //     [selection.Cancelled].
 //     Timeouts and resets are failures.

@@ -83,7 +83,7 @@ func (r *Relay) reload() (api.Reload, error) {
 	applied := running.Accept()
 	answer.Applied = applied
 	if slices.ContainsFunc(applied, func(c settings.Change) bool { return c.Name != process.LogLevelSetting && !ofPlan(c) }) {
-		r.tune(read.Requests) // it resets the retry budget, so it is not called without a change
+		r.tune(read.Requests) // it makes new handlers, so it is not called without a change
 	}
 	result := reloadApplied
 	if len(applied) == 0 {

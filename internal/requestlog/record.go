@@ -78,11 +78,16 @@ type Attempt struct {
 // the relay itself, an answer that broke off, or a call of gRPC that a server failed
 // (OpenTelemetry's classification of statuses).
 func (r *Record) Failed() bool {
-	switch r.CallStatus {
+	return CallFailed(r.CallStatus) || r.Status >= 500 || r.Code != "" || r.Outcome == Aborted
+}
+
+// CallFailed reports whether the server is the cause of the status of a call of gRPC, by its name.
+func CallFailed(status string) bool {
+	switch status {
 	case "UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS":
 		return true
 	}
-	return r.Status >= 500 || r.Code != "" || r.Outcome == Aborted
+	return false
 }
 
 // Aborted is the outcome of a request whose answer broke off.

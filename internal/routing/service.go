@@ -34,6 +34,9 @@ type Service struct {
 	Forwarded atomic.Int64
 	// Waiting bounds those whose answers have not begun, if the limit is adaptive.
 	Waiting overload.Limiter
+	// Retries bounds the retries of requests of clients, PeerRetries those of requests that another
+	// relay forwarded, which has retries of its own.
+	Retries, PeerRetries Retries
 	// Rate counts requests for the limit of this service on requests per second, and Limited those
 	// that this limit has refused, which are a part of the demand.
 	Rate    ratelimit.Bucket

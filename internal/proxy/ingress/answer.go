@@ -100,7 +100,7 @@ func (t *request) refuse(err error) {
 // failed.
 func (t *request) answerNoEndpoint(err error) {
 	if t.spent {
-		t.handler.budget.Refund()
+		t.budget.Refund()
 	}
 	now := time.Since(t.handler.cfg.Epoch)
 	f := failure{Text: "no worker offers this service at the moment", Code: wire.CodeNoEndpoint, Service: t.service.Name, Attempts: t.failures}

@@ -15,10 +15,11 @@ import (
 // attempt is the current attempt of a request. Times are since the epoch.
 type attempt struct {
 	destination
-	sent     time.Duration // when it began
-	limit    time.Duration // how long it may take
-	cut      bool          // limit is less than the rest of the request's time
-	answered time.Duration // when the answer began
+	sent     time.Duration     // when it began
+	limit    time.Duration     // how long it may take
+	cut      bool              // limit is less than the rest of the request's time
+	answered time.Duration     // when the answer began
+	graded   selection.Outcome // of the head of the answer
 
 	// fault is why it failed, nil until then. What follows is what this relay adds to it.
 	fault          *upstream.Fault
@@ -135,7 +136,7 @@ func (t *request) mayRetry(now time.Duration) bool {
 	case a.fault == faultMisdirected, a.unopened() && !a.timedOut() && t.handler.cfg.RetryBudget > 0: // it has cost no endpoint anything
 		return true
 	}
-	if t.spent = t.handler.budget.Spend(); !t.spent {
+	if t.spent = t.budget.Spend(); !t.spent {
 		t.metrics.retried(stageNoBudget)
 	}
 	return t.spent

@@ -29,6 +29,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/selection"
 )
 
 // trial is a front whose handler is made for one test, and what it has counted.
@@ -160,6 +161,40 @@ func TestWhatNoOtherAttemptCanFollowHasAllTheTime(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatNoRetryCouldBePaidForHasAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		x := tryOn(t, inMemory(t), 3, func(n int64, w http.ResponseWriter, r *http.Request) {
+			if !slow.Load() {
+				breakOff(n, w, r)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}, func(c *ingress.Config) {
+			c.RetryBudget, c.MaxAttempts, c.Timeout, c.AttemptTimeout = 0.001, 2, 5*time.Second, 100*time.Millisecond
+		})
+		const reserve = 500
+		for range reserve {
+			x.send("GET", "")
+		}
+		if made := x.count("ringway_relay_retries_total", "head"); made != reserve {
+			t.Fatalf("%d retries, want the whole reserve", made)
+		}
+		slow.Store(true)
+		if resp, body := x.send("GET", ""); resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "1" {
+			t.Errorf("with an empty budget: %s %s", resp.Status, body)
+		}
+		slow.Store(false)
+		for range reserve { // each earns a thousandth of a retry
+			x.send("POST", "")
+		}
+		slow.Store(true)
+		x.send("GET", "")
+		if cut := x.count("ringway_relay_retries_total", "attempt_timeout"); cut != 1 {
+			t.Errorf("%d attempts are cut once a retry can be paid for again", cut)
+		}
+	})
+}
+
 func TestAClientsDeadlineEndsTheRequestAndBlamesNoWorker(t *testing.T) {
 	for _, header := range []string{"Ringway-Timeout: 500", "Grpc-Timeout: 500m", "Grpc-Timeout: 500000u"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -267,6 +302,55 @@ func TestRetriesEndWithTheirBudget(t *testing.T) {
 	made, refused := x.count("ringway_relay_retries_total", "head"), x.count("ringway_relay_retries_total", "no_budget")
 	if made < reserve || made > reserve+requests/100+1 || made+refused != requests {
 		t.Errorf("%d retries and %d not made, of %d requests", made, refused, requests)
+	}
+}
+
+// both offers two services.
+type both [2]*routing.Service
+
+func (b both) Service(name string) (*routing.Service, bool) {
+	for _, s := range b {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+func TestAServiceThatFailsTakesTheRetriesOfNoOther(t *testing.T) {
+	other, err := routing.NewService("other", selection.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once atomic.Bool
+	x := try(t, 3, func(n int64, w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/other" || once.CompareAndSwap(false, true) {
+			breakOff(n, w, r)
+		}
+	}, func(c *ingress.Config) {
+		c.RetryBudget, c.Services = 0.01, both{c.Services.(one).service, other}
+	})
+	if err := other.SetRoute(x.Route(), 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 650 {
+		x.send("GET", "")
+	}
+	if refused := x.count("ringway_relay_retries_total", "no_budget"); refused == 0 {
+		t.Fatal("the budget of the first service is not spent")
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+x.addr+"/other", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(wire.ServiceHeader, "other")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get(wire.AttemptsHeader) != "2" {
+		t.Errorf("the other service: %s after %s attempts", resp.Status, resp.Header.Get(wire.AttemptsHeader))
 	}
 }
 

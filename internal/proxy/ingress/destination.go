@@ -196,7 +196,7 @@ func (t *request) releaseFailed(now time.Duration) {
 // failure of a worker has not failed itself.
 func (t *request) relayAnswered(r upstream.Result) {
 	outcome := selection.Success
-	if r.Shed && r.Failed != string(wire.CodeRateLimited) { // a limit is no load of the relay that applies it
+	if outcomeOf(&r) == selection.Shed && r.Failed != string(wire.CodeRateLimited) { // a limit is no load of the relay that applies it
 		outcome = selection.Shed
 	}
 	t.at.relay.Report(outcome)
@@ -256,20 +256,17 @@ func (t *request) chosenWorker(pick selection.Pick[*routing.Target]) destination
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer
 // ends, the request counts as in flight.
 func (t *request) workerAnswered(r upstream.Result) {
-	result := selection.Result{Outcome: selection.Success, Load: r.Load, HasLoad: r.Load >= 0}
-	switch {
-	case r.Shed:
-		result.Outcome = selection.Shed
-	case r.Status >= http.StatusInternalServerError:
-		result.Outcome = selection.Failure
-	}
+	result := selection.Result{Outcome: t.at.graded, Load: r.Load, HasLoad: r.Load >= 0}
 	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.at.answered), result)
 }
 
 // workerEnded releases a request whose answer is complete. The balancer has already
-// counted its head, so no clock is read.
-func (t *request) workerEnded() {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(t.at.answered), selection.Result{Outcome: selection.Success})
+// counted its head, so no clock is read unless a call of gRPC failed afterwards.
+func (t *request) workerEnded(outcome selection.Outcome, now time.Duration) {
+	if t.at.graded != selection.Success { // the balancer has counted the head, or must count nothing
+		outcome = selection.Cancelled
+	}
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), selection.Result{Outcome: outcome})
 }
 
 // workerFailed releases a request that failed, before its answer began or during the

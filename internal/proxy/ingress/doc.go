@@ -33,6 +33,9 @@
 // The attempts end with the head of an answer. What follows has two ends: ServeHTTP delivers the body
 // to its client, and a program that has called Begin reads it, in its own goroutine.
 //
+// An answer to a call of gRPC counts by the status of the call, in its head or its trailers, because
+// its HTTP status is 200 even if the worker fails every call.
+//
 // A failed attempt keeps the upstream.Fault that it ended with, from which follow the blame, the
 // next attempt and the answer. One observer of the request passes the begin of each attempt, the
 // head of the answer, and both ends to the counters, the spans, the record, the limit on waiting

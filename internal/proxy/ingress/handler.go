@@ -13,7 +13,6 @@ import (
 	"github.com/ringway/ringway/internal/requestlog"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
-	"github.com/ringway/ringway/selection"
 )
 
 // Services is the part of routing.Router that a handler uses. It is an interface so that tests
@@ -89,7 +88,6 @@ type Handler struct {
 	namer   namer
 	blocks  *BlockList  // nil if other relays decide
 	rates   *rateLimits // nil without any
-	budget  *selection.RetryBudget
 	sampler requestlog.Sampler
 	vias    [3]string // if Config.Via is set
 }
@@ -117,7 +115,7 @@ func New(cfg Config) *Handler {
 	if cfg.Empty == nil {
 		cfg.Empty = func() bool { return false }
 	}
-	h := &Handler{cfg: cfg, budget: selection.NewRetryBudget(cfg.RetryBudget, savings), sampler: requestlog.NewSampler(cfg.Record.Sample)}
+	h := &Handler{cfg: cfg, sampler: requestlog.NewSampler(cfg.Record.Sample)}
 	if !cfg.FromRelay { // between relays only the header counts, because the first relay has decided
 		h.namer = newNamer(cfg.Domain, cfg.Routes)
 	}
@@ -201,7 +199,8 @@ func (t *request) begin(name string) {
 		}
 		t.waiting = &service.Waiting
 	}
-	h.budget.Earn()
+	t.budget = h.budgetOf(service)
+	t.budget.Earn()
 	t.exposed, t.policy = h.exposes(r), h.policyOf(service)
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)

@@ -41,6 +41,7 @@ type ending struct {
 	took    time.Duration
 	status  int       // of the answer, 0 if it broke off or there is none
 	code    wire.Code // of an answer of this relay itself
+	failed  bool      // the endpoint has failed, although a call of gRPC has the status 200
 	spared  bool      // that the client waited is no sign of a slow or broken service
 }
 
@@ -62,19 +63,23 @@ func (o *observer) attempt(at *attempt, retry string, waited time.Duration) {
 
 // head reports that the answer of an endpoint begins.
 func (o *observer) head(at *attempt, r *upstream.Result) {
+	outcome := outcomeOf(r)
 	if w := o.waiting; w != nil {
 		o.waiting = nil
-		if r.Shed || r.Status >= http.StatusInternalServerError {
-			w.Left()
-		} else {
+		switch {
+		case callOutOfTime(r): // a service with too many calls ends them in this way
+			w.GaveUp(at.answered - o.began)
+		case outcome == selection.Success:
 			w.Answered(at.answered-o.began, o.connecting+r.Waited)
+		default:
+			w.Left()
 		}
 	}
 	switch {
 	case r.Status == http.StatusSwitchingProtocols: // the end of a tunnel, days later, shows nothing about the service
 		o.ticket.Done(selection.Success)
 		o.ticket = circuit.Ticket{}
-	case !r.Shed && !outcomeOfStatus(r.Status).failed():
+	case outcome == selection.Success:
 		o.ticket = o.ticket.Answered()
 	}
 }
@@ -131,7 +136,7 @@ func (e *ending) forCircuit() selection.Outcome {
 		return selection.Cancelled
 	case e.code != "":
 		return circuitOutcomeOfCode(e.code)
-	case e.outcome.failed():
+	case e.outcome.failed() || e.failed:
 		return selection.Failure
 	}
 	return selection.Success

@@ -69,6 +69,15 @@ func (h *Handler) policyOf(s *routing.Service) advertise.Policy {
 	return p
 }
 
+// budgetOf returns the budget for retries of the requests to a service that this handler gets. Each
+// service has its own, so that one that fails does not take the retries of the others.
+func (h *Handler) budgetOf(s *routing.Service) *routing.RetryBudget {
+	if h.cfg.FromRelay {
+		return s.PeerRetries.Budget(h.cfg.RetryBudget)
+	}
+	return s.Retries.Budget(h.cfg.RetryBudget)
+}
+
 // leastAttempt is the minimum time of an attempt, however short the client's deadline,
 // unless the deadline itself is shorter.
 const leastAttempt = 100 * time.Millisecond
@@ -106,14 +115,15 @@ func (t *request) takeDeadline() bool {
 // attemptLimit returns how long the n-th attempt may take, if so much time is left. An attempt
 // that another could follow leaves time for that one: each but the first takes at most half of
 // what is left, so that all attempts find time however many endpoints hang. The last possible
-// attempt gets all the time left, because cutting it would gain nothing.
+// attempt, and one after which the budget pays for no retry, gets all the time left, because
+// cutting it would gain nothing.
 func (t *request) attemptLimit(n int, left time.Duration) (limit time.Duration, cut bool) {
 	cfg := &t.handler.cfg
 	others := len(t.route.Range)
 	if t.toRelay {
 		others = len(t.route.Forward)
 	}
-	if t.policy.AttemptTimeout <= 0 || t.policy.AttemptTimeout >= t.policy.RequestTimeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() {
+	if t.policy.AttemptTimeout <= 0 || t.policy.AttemptTimeout >= t.policy.RequestTimeout || cfg.RetryBudget <= 0 || n >= cfg.MaxAttempts || n >= others || !t.mayRepeat() || !t.budget.Affords() {
 		return t.timeout, false
 	}
 	limit = t.policy.AttemptTimeout

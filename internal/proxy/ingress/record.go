@@ -310,17 +310,30 @@ func callStatusOf(h http.Header, given string) string {
 	if len(values) == 1 {
 		given = values[0]
 	}
-	if len(values) > 1 || len(given) == 0 || len(given) > 2 {
+	n, ok := parseCallStatus(given)
+	if len(values) > 1 || !ok {
 		return ""
 	}
-	n := 0
+	return callStatusName(n)
+}
+
+// parseCallStatus returns the number of a status of at most two digits.
+func parseCallStatus(given string) (n int, ok bool) {
+	if len(given) == 0 || len(given) > 2 {
+		return 0, false
+	}
 	for i := range len(given) {
 		digit := given[i] - '0'
 		if digit > 9 {
-			return ""
+			return 0, false
 		}
 		n = 10*n + int(digit)
 	}
+	return n, true
+}
+
+// callStatusName returns the name of a status.
+func callStatusName(n int) string {
 	if n >= len(callStatuses) {
 		return "UNKNOWN" // as clients of gRPC take it
 	}

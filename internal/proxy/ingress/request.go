@@ -9,6 +9,7 @@ import (
 	"github.com/ringway/ringway/internal/proxy/upstream"
 	"github.com/ringway/ringway/internal/routing"
 	"github.com/ringway/ringway/internal/wire"
+	"github.com/ringway/ringway/selection"
 )
 
 // request is one request with its attempts. Times are since the epoch.
@@ -46,15 +47,16 @@ type request struct {
 	// misdirected counts the attempts that a relay refused because, in its view, it does not
 	// serve the service.
 	misdirected  int
-	refusedViews int           // misdirected of the rounds before the last awaitView
-	pause        time.Duration // of the last awaitView
-	unopened     int           // workers that were not there to take a connection
-	full         bool          // a worker refused because all its slots are in use
-	counted      bool          // for the limits on requests per second
-	sentAgain    bool          // an endpoint has got it once more
-	spent        bool          // the budget paid for the next attempt
-	relayed      wire.Code     // of the answer of a relay to a call of gRPC, if that is the relay's own
-	again        []wire.Field  // of that answer: when the request may be sent again
+	refusedViews int                  // misdirected of the rounds before the last awaitView
+	pause        time.Duration        // of the last awaitView
+	unopened     int                  // workers that were not there to take a connection
+	full         bool                 // a worker refused because all its slots are in use
+	counted      bool                 // for the limits on requests per second
+	sentAgain    bool                 // an endpoint has got it once more
+	budget       *routing.RetryBudget // that pays for attempts after the first
+	spent        bool                 // the budget paid for the next attempt
+	relayed      wire.Code            // of the answer of a relay to a call of gRPC, if that is the relay's own
+	again        []wire.Field         // of that answer: when the request may be sent again
 
 	at            attempt         // the current one
 	begun         upstream.Answer // of an endpoint, nil until then
@@ -240,6 +242,7 @@ func (t *request) headArrived(r upstream.Result) bool {
 	if t.session.noKey {
 		t.session.cookie.count(cookieNoKey)
 	}
+	t.at.graded = t.headOutcome(&r)
 	t.observer.head(&t.at, &r)
 	if t.toRelay {
 		t.relayAnswered(r)
@@ -260,13 +263,17 @@ func (t *request) headArrived(r upstream.Result) bool {
 
 // succeeded ends the current attempt and the request with the answer of the endpoint.
 func (t *request) succeeded(r *upstream.Result) {
+	outcome, now := t.endOutcome(r)
 	if t.toRelay {
 		t.at.relay.Release()
 	} else {
-		t.workerEnded()
+		t.workerEnded(outcome, now)
 	}
 	t.observer.attemptEnded(&t.at, r, t.at.answered)
-	t.observer.end(ending{outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, spared: r.Shed || t.toRelay && sparedAtRelay(r.Failed)})
+	t.observer.end(ending{
+		outcome: outcomeOfStatus(r.Status), took: t.at.answered - t.began, status: r.Status, failed: outcome == selection.Failure,
+		spared: outcome == selection.Shed || outcome == selection.Cancelled || t.toRelay && sparedAtRelay(r.Failed),
+	})
 	if t.relayed != "" {
 		t.answerRelayed()
 	}

@@ -52,7 +52,7 @@ type Requests struct {
 	RateLimits []RateLimit
 	// MaxAttempts is how many endpoints one request may try, 1 to 8.
 	MaxAttempts int
-	// RetryBudget is the share of requests that may be retried, 0 to 1.
+	// RetryBudget is the share of the requests of each service that may be retried, 0 to 1.
 	RetryBudget float64
 	// MaxInFlight bounds the requests in flight of one service.
 	MaxInFlight int
@@ -80,9 +80,6 @@ type Requests struct {
 	// Record decides which records of requests are kept and what they contain.
 	Record requestlog.Policy
 }
-
-// savings is how many retries a relay without recent retries can make in a burst.
-const savings = 500
 
 // ForClients reports whether clients may reach a service: OnlyServices has it, or is empty.
 func (r *Requests) ForClients(service string) bool {
