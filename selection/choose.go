@@ -131,7 +131,7 @@ func (e *entry) take(now Instant) (p ticket, ok bool) {
 		return ticket{}, false
 	}
 	p = ticket{state: e.state, entry: e, start: now}
-	if e.state.claimProbe(true) {
+	if e.state.claimProbe(now, true) {
 		p.is = probing
 	}
 	return p, true

@@ -51,8 +51,8 @@ type Config struct {
 	// answers, to be evicted. 0 turns it off; otherwise at least 1.5. Default 3.
 	LatencyFactor float64
 
-	// MaxEviction limits how long an endpoint stays evicted before it is tried again.
-	// At least 1 s, default 30 s.
+	// MaxEviction limits how long an endpoint stays evicted before it is tried again,
+	// and for how long the request that tries it keeps others away. At least 1 s, default 30 s.
 	MaxEviction time.Duration
 
 	// EndpointRate is how many requests per second an endpoint should get to keep its

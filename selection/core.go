@@ -145,6 +145,7 @@ func (b *core) refresh(now Instant) {
 	for i := range t.entries {
 		e := &t.entries[i]
 		e.state.freshen(now.tick())
+		e.state.endLateProbe(now, b.cfg.MaxEviction)
 		changed = e.endEviction(now) || changed
 	}
 	b.refreshMedians(t)

@@ -47,7 +47,8 @@
 //     take the mutex only when they evict or readmit an endpoint.
 //   - Every Pick, PickSession, PickBy and Take that returned no error is given back with exactly
 //     one Done. If a body may be long, Answered is called before Done, when the head of the
-//     answer arrives: a stream is neither a slow answer nor a silence.
+//     answer arrives: a stream is neither a slow answer nor a silence. Result.Client and
+//     Result.AwaitsBody do the same for the time in which a client sends a body.
 //   - Pick passes over an endpoint that is at its Limit. A Chooser of PickBy only prefers: which
 //     endpoints were tried, are evicted or full, and which are the last resort, is decided here.
 //     Take enforces the limits of endpoints that do not refuse requests themselves.

@@ -127,7 +127,7 @@ func TestABodyOfATryThatProvedNothingDoesNotEndTheNextTry(t *testing.T) {
 	first := r.Answered(r.pickFrom("w0"), r.now, Shed)
 	second := r.pickFrom("w0")
 	r.Done(first, r.now, Failure)
-	if got := r.stats("w0").State; got != "half_open" || r.state("w0").probing.Load() != 1 {
+	if got := r.stats("w0").State; got != "half_open" || r.state("w0").probing.Load() == 0 {
 		t.Errorf("%s, and the place of the second try is free", got)
 	}
 	r.Done(second, r.now, Success)
@@ -190,4 +190,56 @@ func TestTheBooksOfHeadsAndEndsAreAlwaysRight(t *testing.T) {
 			},
 		})
 	})
+}
+
+func TestARequestThatWaitsForItsClientDoesNotWaitForTheEndpoint(t *testing.T) {
+	r := fleet(t, 5, DefaultConfig())
+	silent := func(want time.Duration) {
+		t.Helper()
+		if got := r.Silence("w0", r.now); got > want || got < want-ms {
+			t.Errorf("silent for %v, want %v", got, want)
+		}
+	}
+	awaits := func(p Pick[any], n int8) { r.Balancer.Answered(p, r.now, Result{AwaitsBody: n}) }
+	upload := r.pickFrom("w0")
+	awaits(upload, 1)
+	r.wait(time.Second)
+	silent(0)
+	other := r.pickFrom("w0")
+	r.wait(time.Second)
+	silent(time.Second) // of the other
+	awaits(upload, -1)
+	silent(time.Second)
+	awaits(upload, 1)
+	r.Done(upload, r.now, Result{Outcome: NoAnswer, AwaitsBody: -1})
+	silent(time.Second)
+	r.Done(other, r.now, Success)
+	silent(0)
+
+	upload = r.pickFrom("w0")
+	awaits(upload, 1)
+	r.wait(time.Second)
+	awaits(upload, -1)
+	silent(0)
+	r.wait(time.Second)
+	silent(time.Second) // since the body is whole
+	awaits(upload, 1)
+	upload = r.Answered(upload, r.now, Result{Outcome: Shed, AwaitsBody: -1})
+	r.wait(time.Second)
+	silent(0)
+	r.Done(upload, r.now, Success)
+	if n := r.state("w0").streaming.Load(); n != 0 {
+		t.Errorf("%d requests wait for their clients, with none in flight", n)
+	}
+}
+
+func TestTheTimeOfTheClientIsNoLatency(t *testing.T) {
+	r := fleet(t, 5, DefaultConfig())
+	r.request("w0", 20*ms, Success)
+	before := r.stats("w0").Latency
+	r.request("w0", time.Minute+20*ms, Result{Outcome: Success, Client: time.Minute})
+	r.request("w0", time.Second, Result{Outcome: Success, Client: time.Hour}) // clocks differ
+	if got := r.stats("w0").Latency; got > before || got <= 0 {
+		t.Errorf("%v, before %v", got, before)
+	}
 }

@@ -259,6 +259,48 @@ func TestHalfOpenAdmitsOneRequestAtATime(t *testing.T) {
 	}
 }
 
+func TestATryWithoutAnEndKeepsAnEndpointOutNoLongerThanAnEviction(t *testing.T) {
+	try := func(r *rig) (got Pick[any], found bool) {
+		for range 2000 {
+			p := r.pick(nil)
+			if p.ID() == "w0" {
+				return p, true
+			}
+			r.Done(p, r.now, Success)
+		}
+		return got, false
+	}
+	for _, end := range []struct {
+		of   Outcome
+		want State
+	}{{Success, Active}, {Failure, Evicted}, {Cancelled, HalfOpen}} {
+		r := fleet(t, 5, DefaultConfig())
+		r.requests(4, "w0", 0, Failure)
+		r.evictedFor()
+		stream, _ := try(r)
+		r.wait(r.cfg.MaxEviction - 10*ms)
+		r.Refresh(r.now)
+		if _, found := try(r); found || r.stats("w0").Usable {
+			t.Fatal("a second try while the first may still be answered")
+		}
+		r.wait(20 * ms)
+		r.Refresh(r.now)
+		if !r.stats("w0").Usable {
+			t.Error("not usable, though its try has lasted as long as an eviction")
+		}
+		if _, found := try(r); !found {
+			t.Fatal("never tried again, because of one stream")
+		}
+		r.Done(stream, r.now, end.of)
+		if got := r.stats("w0").State; got != end.want {
+			t.Errorf("%s after the first try ended with %v, want %s", got, end.of, end.want)
+		}
+		if _, found := try(r); end.of == Cancelled && found {
+			t.Error("a third try while the second is out: the first ended the claim of the second")
+		}
+	}
+}
+
 func TestASuccessBringsAHalfOpenEndpointBackOnTheRamp(t *testing.T) {
 	r := fleet(t, 5, DefaultConfig())
 	r.requests(4, "w0", 0, Failure)

@@ -200,16 +200,22 @@ func (b *core) begin(best *candidate, now Instant, d *Decision) (p ticket, ok bo
 // after an eviction is readmitted. The request stays in flight until Done gets the
 // ticket that Answered returns, which replaces p. Call Answered if a body may take long;
 // without it Done updates the statistics. With Cancelled, or for a ticket that is
-// already answered, nothing happens.
+// already answered, nothing happens, except by Result.AwaitsBody.
 func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
 	return Pick[V]{b.answered(p.ticket, now, r)}
 }
 
 func (b *core) answered(p ticket, now Instant, r Result) ticket {
-	if p.state == nil || p.is == answered || r.Outcome == Cancelled {
+	switch {
+	case p.state == nil || p.is == answered:
+		return p
+	case r.Outcome == Cancelled:
+		if r.AwaitsBody != 0 {
+			p.state.awaitsBody(int32(r.AwaitsBody), now.tick())
+		}
 		return p
 	}
-	p.state.streaming.Add(1)
+	p.state.streaming.Add(1 + int32(r.AwaitsBody))
 	b.learn(p, now, r)
 	p.is = answered
 	return p
@@ -229,6 +235,9 @@ func (b *core) done(p ticket, now Instant, r Result) {
 	}
 	s := p.state
 	s.done.Add(1)
+	if r.AwaitsBody != 0 {
+		s.streaming.Add(int32(r.AwaitsBody))
+	}
 	if r.Outcome != Full && s.full.Load() != 0 {
 		s.full.Store(0) // a place is free
 	}
@@ -249,7 +258,7 @@ func (b *core) learn(p ticket, now Instant, r Result) {
 	case Success:
 		storeTick(&s.silenceTick, t)
 		median, _ := unpackPair(b.medians.Load())
-		if tried := s.succeeded(time.Duration(now-p.start), t, b.alpha, median); tried != noTry && s.reported.Load() != ownReport {
+		if tried := s.succeeded(time.Duration(now-p.start)-r.Client, t, b.alpha, median); tried != noTry && s.reported.Load() != ownReport {
 			b.tries.add(tried)
 		}
 		if r.HasLoad {
@@ -290,7 +299,7 @@ func (b *core) learn(p ticket, now Instant, r Result) {
 		}
 	}
 	if p.is == probing {
-		s.probing.Store(0)
+		s.endProbe(p.start)
 	}
 }
 
@@ -329,6 +338,13 @@ type Result struct {
 	// one, valid only if HasLoad. Only Success, Shed and Full use it. Negative numbers count as 0.
 	Load    int
 	HasLoad bool
+	// Client is how long the request waited for its client, which is no part of the latency. Only
+	// Success uses it.
+	Client time.Duration
+	// AwaitsBody, for [Balancer.Answered] with Cancelled, is 1 when the request begins to wait for its
+	// client to send the body, and -1 when the body has moved. Meanwhile the request does not wait for
+	// the endpoint. If an answer, or the end of the request, ends that wait, its Result has the -1.
+	AwaitsBody int8
 }
 
 // load returns Load as the statistics keep it.

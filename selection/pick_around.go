@@ -1,6 +1,9 @@
 package selection
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // drawTries limits the draws that may hit excluded or busy half-open endpoints before
 // pickAround scans the range instead.
@@ -64,11 +67,11 @@ func (b *core) pickAmong(t *table, c *candidates, now Instant, excluded *Exclusi
 				}
 				// A half-open endpoint is picked without comparison: against
 				// healthy endpoints it would hardly ever win.
-				if one.state.claimProbe(d.real()) {
+				if one.state.claimProbe(now, d.real()) {
 					d.probe()
 					p, ok := b.begin(one, now, d)
 					if !ok {
-						one.state.probing.Store(0)
+						one.state.endProbe(now)
 						continue
 					}
 					p.is = probing
@@ -180,20 +183,36 @@ func (b *core) pickLast(t *table, now Instant, excluded *Exclusion, d *Decision)
 	if !ok {
 		return b.pickLast(t, now, excluded, d) // its last place was just taken; it is not eligible any more
 	}
-	if chosen.state.claimProbe(d.real()) {
+	if chosen.state.claimProbe(now, d.real()) {
 		p.is = probing
 	}
 	return p, nil
 }
 
-// claimProbe claims the one place of a half-open endpoint and reports whether it was
-// free. With really false it claims nothing.
-func (s *state) claimProbe(really bool) bool {
+// claimProbe claims the one place of a half-open endpoint for a request that starts now, and
+// reports whether it was free. With really false it claims nothing.
+func (s *state) claimProbe(now Instant, really bool) bool {
 	if phase(s.phase.Load()) != halfOpen {
 		return false
 	}
 	if !really {
 		return s.probing.Load() == 0
 	}
-	return s.probing.CompareAndSwap(0, 1)
+	return s.probing.CompareAndSwap(0, claimAt(now))
 }
+
+// endProbe frees the place if the request that started then still has it.
+func (s *state) endProbe(start Instant) { s.probing.CompareAndSwap(claimAt(start), 0) }
+
+// endLateProbe frees the place of a request that is not over after the longest eviction. A long
+// answer or a slow client would otherwise keep an endpoint out that works again. The late request
+// still decides about the endpoint if it ends first.
+func (s *state) endLateProbe(now Instant, longest time.Duration) {
+	claim := s.probing.Load()
+	if claim != 0 && time.Duration(now.tick().since(tick(claim)))<<tickShift >= longest {
+		s.probing.CompareAndSwap(claim, 0)
+	}
+}
+
+// claimAt is the tick as state.probing holds it: 0 stands for none.
+func claimAt(start Instant) uint32 { return max(uint32(start.tick()), 1) }

@@ -27,14 +27,14 @@ func (b *core) pickSession(t *table, now Instant, excluded *Exclusion, d *Decisi
 		// The sessions may be all that the endpoint gets, so they also try it after an
 		// eviction, as often as it is drawn.
 		one := c.one(uint32(b.random(d) >> 32))
-		if one.room(v.tick) == hasRoom && one.state.claimProbe(d.real()) {
+		if one.room(v.tick) == hasRoom && one.state.claimProbe(now, d.real()) {
 			d.probe()
 			p, ok := b.begin(one, now, d)
 			if ok {
 				p.is = probing
 				return p, true
 			}
-			one.state.probing.Store(0)
+			one.state.endProbe(now)
 		}
 	}
 	d.among(c)

@@ -42,8 +42,8 @@ type state struct {
 	samples     atomic.Uint32 // weight and number of latency samples; see evidence
 	consecutive atomic.Uint32 // failures since the last success
 	phase       atomic.Uint32
-	probing     atomic.Uint32 // 1 while the one request of a half-open endpoint is out
-	streaming   atomic.Int32  // requests in flight whose answer has begun
+	probing     atomic.Uint32 // tick at which the one request of a half-open endpoint started, 0 without one
+	streaming   atomic.Int32  // requests in flight whose answer has begun, or that wait for their client
 	queueCost   atomic.Uint32 // float32: what an own request in flight adds to the queue
 
 	full atomic.Uint32              // tick until which it counts as full, refusals in a row; see refused
@@ -133,6 +133,15 @@ func (s *state) begin(now tick, limit int) bool {
 	}
 	storeTick(&s.sendTick, now)
 	return true
+}
+
+// awaitsBody counts n more requests that wait for their clients. A silence begins when the body has
+// moved and no other request waits for the endpoint, as in begin.
+func (s *state) awaitsBody(n int32, now tick) {
+	if n < 0 && !s.waiting(s.outstanding()) {
+		storeTick(&s.silenceTick, now)
+	}
+	s.streaming.Add(n)
 }
 
 // succeeded adds the latency of a success to the estimate, which is the mean of the samples

@@ -21,6 +21,7 @@ func (t *request) changes() *upstream.Options {
 		PassRoute: t.toRelay && t.exposed,
 		Verbatim:  t.toRelay || target.Secured,
 		OnHead:    t.onHead,
+		OnBody:    t.beginUpload(),
 	}
 	if t.at.cut {
 		x.AfterBody = t.at.limit

@@ -256,7 +256,7 @@ func (t *request) chosenWorker(pick selection.Pick[*routing.Target]) destination
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer
 // ends, the request counts as in flight.
 func (t *request) workerAnswered(r upstream.Result) {
-	result := selection.Result{Outcome: t.at.graded, Load: r.Load, HasLoad: r.Load >= 0}
+	result := selection.Result{Outcome: t.at.graded, Load: r.Load, HasLoad: r.Load >= 0, Client: t.upload.byClient(), AwaitsBody: t.upload.end()}
 	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.at.answered), result)
 }
 
@@ -272,7 +272,9 @@ func (t *request) workerEnded(outcome selection.Outcome, now time.Duration) {
 // workerFailed releases a request that failed, before its answer began or during the
 // answer.
 func (t *request) workerFailed(now time.Duration) {
-	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), t.at.result())
+	result := t.at.result()
+	result.AwaitsBody = t.upload.end()
+	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), result)
 	t.tried.Add(t.at.pick)
 	unopened := t.at.unopened()
 	if e := t.at.target.Endpoint; e != nil && (unopened || t.at.fault.Broken()) {

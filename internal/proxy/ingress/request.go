@@ -59,6 +59,7 @@ type request struct {
 	again        []wire.Field         // of that answer: when the request may be sent again
 
 	at            attempt         // the current one
+	upload        upload          // its body, if it goes to a worker
 	begun         upstream.Answer // of an endpoint, nil until then
 	aborted       bool            // the answer breaks off, or the client is gone
 	exchange      upstream.Options
@@ -67,11 +68,12 @@ type request struct {
 	onHead        func(upstream.Result) bool // t.headArrived, bound once to avoid an allocation per attempt
 	onField       func(string) bool          // t.drops, bound once
 	onCookie      func(bool)                 // t.cookieSent, bound once
+	onUpload      func(bool)                 // t.uploads, bound once
 }
 
 var requestPool = sync.Pool{New: func() any {
 	t := new(request)
-	t.onHead, t.onField, t.onCookie = t.headArrived, t.drops, t.cookieSent
+	t.onHead, t.onField, t.onCookie, t.onUpload = t.headArrived, t.drops, t.cookieSent, t.uploads
 	return t
 }}
 
@@ -90,9 +92,9 @@ func (t *request) free() {
 		t.service.InFlight.Add(-1)
 	}
 	t.record.end()
-	onHead, onField, onCookie, body := t.onHead, t.onField, t.onCookie, t.body
+	onHead, onField, onCookie, onUpload, body := t.onHead, t.onField, t.onCookie, t.onUpload, t.body
 	*t = request{} // in place; with fields a second one would be made on the stack
-	t.onHead, t.onField, t.onCookie, t.body = onHead, onField, onCookie, body
+	t.onHead, t.onField, t.onCookie, t.onUpload, t.body = onHead, onField, onCookie, onUpload, body
 	requestPool.Put(t)
 }
 

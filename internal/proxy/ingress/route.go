@@ -21,9 +21,9 @@ type Route struct {
 	// Host matches the request's host without its port. In *.example.com the wildcard stands for
 	// one label. Empty matches any.
 	Host string `yaml:"host,omitempty"`
-	// PathPrefix matches the first elements of the decoded path: /api matches /api and /api/x, not
-	// /apiary. One that ends with . matches any rest of the element, as in /shop. for all services
-	// of a package of gRPC. Empty matches any.
+	// PathPrefix matches the first elements of the decoded path, without empty elements and dot
+	// segments: /api matches /api and /api/x, not /apiary. One that ends with . matches any rest of
+	// the element, as in /shop. for all services of a package of gRPC. Empty matches any.
 	PathPrefix string `yaml:"path_prefix,omitempty"`
 	// Headers are fields that the request must have, each with this value in one of its lines; a
 	// value * is any. Empty matches any request.
@@ -182,6 +182,12 @@ func checkPrefix(prefix string) error {
 		return errors.New("a path ends in front of ? and #: leave them out")
 	case strings.Contains(prefix, "%"):
 		return errors.New("paths are compared decoded: write what an escape stands for")
+	}
+	elements := strings.Split(prefix, "/")
+	for i := 1; i < len(elements)-1; i++ { // more may follow the last one
+		if e := elements[i]; e == "" || e == "." || e == ".." {
+			return errors.New("paths are compared without empty elements, . and ..: leave them out")
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -90,10 +92,7 @@ func prefixesOf(hosts map[string]*prefixes, host string) *prefixes {
 
 // find returns the most specific rule that matches a request with this host, nil if there is none.
 func (t *routeTable) find(host string, r *http.Request) *rule {
-	path := r.URL.Path
-	if path == "" { // of a target in absolute form
-		path = "/"
-	}
+	path := comparedPath(r.URL)
 	if found := t.hosts[host].find(path, r.Header); found != nil {
 		return found
 	}
@@ -103,6 +102,36 @@ func (t *routeTable) find(host string, r *http.Request) *rule {
 		}
 	}
 	return t.any.find(path, r.Header)
+}
+
+// comparedPath returns the path in the form in which routes are compared with it: decoded, and as
+// nginx and Tomcat read it, without a fragment, empty elements and dot segments. Otherwise a client
+// could choose by //login or /x/../login that the route of /login, and its rate, does not count. Only
+// a path with such parts costs more than a pass.
+func comparedPath(u *url.URL) string {
+	p := u.Path
+	// A target has no fragment (RFC 9112 §3.2), so the parser takes it for a part of the path. RawPath
+	// differs for # and %23, which is no fragment.
+	if i := strings.IndexByte(u.RawPath, '#'); i >= 0 {
+		if cut, err := url.PathUnescape(u.RawPath[:i]); err == nil {
+			p = cut
+		}
+	}
+	switch {
+	case p == "": // of a target in absolute form
+		return "/"
+	case p[0] != '/' || !strings.Contains(p, "//") && !strings.Contains(p, "/."):
+		return p
+	}
+	cleaned := path.Clean(p)
+	if rest, ok := strings.CutPrefix(p, cleaned); ok && (rest == "" || rest == "/") {
+		return p
+	}
+	// Clean removes the last slash, which counts for a prefix such as /files/.
+	if last := p[strings.LastIndexByte(p, '/')+1:]; cleaned != "/" && (last == "" || last == "." || last == "..") {
+		cleaned += "/"
+	}
+	return cleaned
 }
 
 // find tries each prefix of the path that ends with an element or with a dot, the longest first.

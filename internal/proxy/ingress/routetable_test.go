@@ -97,11 +97,31 @@ func TestARouteWhoseHeadersNoRequestHasIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
+// served is the path that services make of one with empty elements and dots.
+func served(path string) string {
+	elements := strings.Split(path[1:], "/")
+	var kept []string
+	for i, e := range elements {
+		switch e {
+		case "", ".":
+		case "..":
+			kept = kept[:max(len(kept)-1, 0)]
+		default:
+			kept = append(kept, e)
+			continue
+		}
+		if i == len(elements)-1 {
+			kept = append(kept, "")
+		}
+	}
+	return "/" + strings.Join(kept, "/")
+}
+
 // slowly is the rule of routes as it is documented: each route is compared, and the most specific wins.
 func slowly(routes []Route, host string, r *http.Request) string {
 	best, service := -1, ""
 	for _, of := range routes {
-		rank, path := 0, r.URL.Path
+		rank, path := 0, served(r.URL.Path)
 		switch want, _ := routeHost(of.Host); {
 		case want == "":
 		case want[0] == '.':
@@ -138,7 +158,7 @@ func TestTheTableOfRoutesFindsWhatComparingEachRouteFinds(t *testing.T) {
 	text := func() string {
 		var b strings.Builder
 		for range random.IntN(4) {
-			b.WriteString([]string{"/", "/a", "/ab", ".", "a.", "//"}[random.IntN(6)])
+			b.WriteString([]string{"/", "/a", "/ab", ".", "a.", "//", "/.."}[random.IntN(7)])
 		}
 		return b.String()
 	}
@@ -197,7 +217,7 @@ func TestAThousandRoutesAllocateNothingForARequest(t *testing.T) {
 	n := newNamer("", thousand())
 	for url, want := range map[string]string{
 		"http://h249.shop.test/": "host", "http://x.w249.shop.test/api/1": "wild", "http://other.test/p249/v1/x": "path",
-		"http://shop.test/a/249/x": "all", "http://none.test/b/c/d": "",
+		"http://shop.test/a/249/x": "all", "http://none.test/b/c/d": "", "http://other.test/p249/v1/.a/": "path", "http://other.test/p249/v1/a#b": "path",
 	} {
 		r := httptest.NewRequest("GET", url, nil)
 		r.Header.Set("X-Tenant", "acme")

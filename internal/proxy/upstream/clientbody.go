@@ -86,7 +86,7 @@ func (b *clientBody) begin() error {
 		return io.EOF
 	}
 	if b.progress != nil {
-		b.progress.reading.Store(true)
+		b.progress.awaits(true)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (b *clientBody) begin() error {
 // took records a read of n bytes after begin, and returns what the reader gets. The lock is held.
 func (b *clientBody) took(n int, err error) (int, error) {
 	if b.progress != nil {
-		defer b.progress.reading.Store(false)
+		defer b.progress.awaits(false)
 	}
 	if n > 0 {
 		if b.progress != nil {

@@ -84,7 +84,7 @@ var flights = sync.Pool{New: func() any {
 
 func (f *flight) free() {
 	f.p, f.w, f.r, f.x, f.c, f.sender, f.unsolicited, f.rest, f.fault = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	f.progress.w, f.progress.x, f.progress.tunnel = nil, nil, nil
+	f.progress.w, f.progress.x, f.progress.onBody, f.progress.tunnel = nil, nil, nil, nil
 	f.upgrade = ""
 	clear(f.trailers)
 	f.trailers = f.trailers[:0]

@@ -48,7 +48,7 @@ func (s *h2Stream) free() {
 		s.small = nil
 	}
 	s.c, s.w, s.r, s.x, s.s, s.body, s.sent, s.fault = nil, nil, nil, nil, nil, nil, nil, nil
-	s.progress.w, s.progress.tunnel = nil, nil
+	s.progress.w, s.progress.onBody, s.progress.tunnel = nil, nil, nil
 	s.key = ""
 	s.opened, s.consumed, s.committed, s.ended = false, false, false, false
 	h2Streams.Put(s)

@@ -77,6 +77,10 @@ type Options struct {
 	// gets nothing, Begin returns with Result.Dropped and no error, and the handler may try
 	// another endpoint. OnHead must not block and not write to the client.
 	OnHead func(Result) bool
+	// OnBody, if not nil, is called with true when the exchange begins to wait for the next part of
+	// the client's body, and with false when it has come. The goroutine that sends the body calls it,
+	// and ends before the exchange. It must not block.
+	OnBody func(waits bool)
 }
 
 // Answer is an exchange whose answer has begun. It ends with Deliver, or, for a program that reads

@@ -57,6 +57,8 @@ type progress struct {
 	limit time.Duration // 0 means no limit
 	w     http.ResponseWriter
 
+	onBody func(waits bool) // of Options
+
 	moved      atomic.Bool // since the last check of the watch
 	writing    atomic.Bool // to the client
 	sending    atomic.Bool // to the endpoint, through a tunnel or of an open body
@@ -103,7 +105,7 @@ const (
 
 // begin resets the state of the previous exchange.
 func (g *progress) begin(w http.ResponseWriter, x *Options) {
-	g.w, g.limit, g.x = w, x.Progress, x
+	g.w, g.limit, g.x, g.onBody = w, x.Progress, x, x.OnBody
 	g.head.Store(headFree)
 	for _, flag := range []*atomic.Bool{&g.writing, &g.sending, &g.reading, &g.inline, &g.bodyNeeded, &g.bodyOpen, &g.answering, &g.abandoned, &g.leaving, &g.inFrame} {
 		flag.Store(false)
@@ -118,6 +120,14 @@ func (g *progress) begin(w http.ResponseWriter, x *Options) {
 func (g *progress) watchBody() {
 	g.began = time.Now()
 	g.bodyAt.Store(0)
+}
+
+// awaits records that the exchange begins or ends to wait for the client's body.
+func (g *progress) awaits(body bool) {
+	g.reading.Store(body)
+	if g.onBody != nil {
+		g.onBody(body)
+	}
 }
 
 // read records that a part of the client's body has arrived.
@@ -300,7 +310,7 @@ func (g *progress) endStream(paused bool) bool {
 func (g *progress) readInline(body io.Reader, b []byte, p *Pool) error {
 	g.bodyNeeded.Store(true)
 	g.inline.Store(true)
-	g.reading.Store(true)
+	g.awaits(true)
 	for n := 0; n < len(b); {
 		m, err := body.Read(b[n:])
 		if n += m; m > 0 {
@@ -316,7 +326,7 @@ func (g *progress) readInline(body io.Reader, b []byte, p *Pool) error {
 			return err
 		}
 	}
-	g.reading.Store(false)
+	g.awaits(false)
 	g.inline.Store(false)
 	return nil
 }
