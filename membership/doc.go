@@ -51,5 +51,5 @@
 //   - Package discovery resolves seeds, package identity handles certificates; package
 //     sharedkey builds on snapshots.
 //   - Locks, none held while another is taken: Node.state (lifecycle), mailbox.mu,
-//     transport.mu, refusals.mu, statusBoard.mu, Keyring.mu, and those of package trust.
+//     transport.mu, refusals.mu, ownAddrs.mu, statusBoard.mu, Keyring.mu, and those of package trust.
 package membership

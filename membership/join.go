@@ -125,7 +125,7 @@ func (n *Node) join(ctx context.Context) {
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		if len(targets) == 0 {
 			err = fmt.Errorf("%w: correct --join or the DNS", err)
-		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))], fanout-1); joinErr != nil {
+		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))], fanout-1, n.probe); joinErr != nil {
 			err = joinErr
 		} else {
 			n.awaitOthers(watch)
@@ -209,9 +209,10 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	}
 	seeds := missing()
 	alone := len(alive) <= 1
-	if len(seeds) > 0 && (lonely || alone) {
+	if alone || lonely && len(seeds) > 0 {
 		// A lonely node looks the names up again, whatever their TTL. For others it is enough
-		// that the finder does so when the TTL has passed.
+		// that the finder does so when the TTL has passed. A seed that led to this node itself is
+		// listed again only by a refresh.
 		oldest := n.cfg.RejoinInterval
 		if lonely {
 			oldest = min(oldest, lonelyInterval)
@@ -229,7 +230,7 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	var relays, others []netip.AddrPort
 	for _, m := range *n.lost.Load() {
 		addr, err := netip.ParseAddrPort(m.addr)
-		if err != nil || alive[m.addr] {
+		if err != nil || alive[m.addr] || now.Sub(m.since) > lostTTL { // the table forgets it only when another fails
 			continue
 		}
 		wanted[addr] = true
@@ -266,12 +267,16 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	if len(candidates) == 0 {
 		return
 	}
-	answered, _ := n.joinAny(ctx, candidates, fanout) // errors are counted; the next round tries others
+	probe := n.probeUnseen
+	if lonely {
+		probe = n.probe // a member that is seen may know a relay
+	}
+	answered, _ := n.joinAny(ctx, candidates, fanout, probe) // errors are counted; the next round tries others
 	if lonely || alone || ctx.Err() != nil {
 		return
 	}
-	// Only silence makes pauses longer. At an address that refuses there is a member, and its
-	// operator may correct what differs at any time.
+	// Only silence makes pauses longer, and an address that leads to no other member. At one that
+	// refuses there is a member, and its operator may correct what differs at any time.
 	for _, addr := range candidates {
 		if !urgent[addr] && !slices.Contains(answered, addr) {
 			tried.silent(addr, n.seeds.Given(addr), time.Now())
@@ -279,14 +284,14 @@ func (n *Node) rejoin(ctx context.Context, lonely bool, tried *attempts) {
 	}
 }
 
-// joinAny sends a hello to all addresses simultaneously and joins at most that many of those that
+// joinAny probes all addresses simultaneously and joins at most that many of those that
 // answered. It returns all addresses that answered, including those that refused. It succeeds if one
 // join succeeds.
 //
 // The hello comes before memberlist's join, because it is cheap and its errors have types:
 // memberlist would exchange all states with each address, and returns only text.
-func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (answered []netip.AddrPort, err error) {
-	reached, errs := discovery.ProbeAll(ctx, addrs, n.probe)
+func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int, probe probeFunc) (answered []netip.AddrPort, err error) {
+	reached, errs := discovery.ProbeAll(ctx, addrs, probe)
 	if ctx.Err() != nil {
 		return nil, nil
 	}
@@ -301,6 +306,9 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (a
 	if len(reached) == 0 {
 		// Distant members can need more than the half second of a probe.
 		for _, addr := range addrs {
+			if errors.Is(errs[addr], errNoOther) {
+				continue
+			}
 			if !errors.As(errs[addr], &refusal) {
 				reached = append(reached, addr)
 				break
@@ -333,16 +341,6 @@ func (n *Node) joinAny(ctx context.Context, addrs []netip.AddrPort, most int) (a
 		return answered, nil
 	}
 	return answered, joinError(joinErrs)
-}
-
-// probe exchanges hellos with addr. Unlike memberlist's join it returns typed errors.
-func (n *Node) probe(ctx context.Context, addr netip.AddrPort) error {
-	conn, _, err := n.transport.dial(ctx, addr.String(), protocolProbe)
-	if err == nil {
-		_ = conn.Close() // only the hello was needed; an error means that the peer closed first
-		return nil
-	}
-	return err
 }
 
 // agreeOnKeys returns the addresses that refused this member because of the keys and accept it now. If

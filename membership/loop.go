@@ -53,6 +53,9 @@ func (n *Node) loop(ctx context.Context, state *table) {
 			changed = n.checkProofs(state)
 		case <-n.recheck:
 			changed = n.checkProofs(state)
+		case lost := <-n.replaced:
+			state.replaced(lost)
+			n.storeLost(state)
 		case <-tick:
 			tick = nil
 		case <-pacer.C:
@@ -181,11 +184,16 @@ func (n *Node) publish(state *table) {
 			n.logger.Info("the view of the cluster is reliable again", "members", len(s.Members()))
 		}
 	}
-	lost := slices.Collect(maps.Values(state.lost))
-	n.lost.Store(&lost)
+	n.storeLost(state)
 	n.alive.Store(int64(len(s.Members())))
 	n.metrics.published(s)
 	n.snapshots.Store(s)
+}
+
+// storeLost shows the rejoin loop for which members to look.
+func (n *Node) storeLost(state *table) {
+	lost := slices.Collect(maps.Values(state.lost))
+	n.lost.Store(&lost)
 }
 
 // leaveOut reports whether a member is left out because its identity is not proven any more. old is

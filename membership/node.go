@@ -76,6 +76,8 @@ type Node struct {
 	alive     atomic.Int64 // number of members, for the queue, which must not call memberlist
 	probes    probeMonitor
 	lost      atomic.Pointer[[]lostMember]
+	replaced  chan lostMember // another process answers at its address; to the event loop
+	own       ownAddrs
 	outdated  atomic.Pointer[[]Member] // superseded instances that memberlist sees alive
 	rival     atomic.Pointer[Member]   // the last instance with this node's own id that answered
 
@@ -104,7 +106,8 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	epoch := uint64(cfg.clock().UnixMilli())
-	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), probed: make(chan probeReply, 16), recheck: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, epoch: epoch, logger: cfg.Logger, lines: loglimit.New(cfg.Logger), mailbox: newMailbox(), leaves: make(chan leaveNotice, 64), probed: make(chan probeReply, 16), recheck: make(chan struct{}, 1), replaced: make(chan lostMember, 16), drained: make(chan struct{}, 1)}
+	n.lost.Store(&[]lostMember{})
 	n.closing, n.close = context.WithCancel(context.Background())
 	queue := newQueue(func() int { return int(n.alive.Load()) }, func() { n.metrics.packetDropped(dropEvicted) })
 	// A registry of its own: nothing is registered if New fails, and nothing stays after Close.
@@ -156,7 +159,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.seeds, err = discovery.New(discovery.Config{
 		Seeds: cfg.Seeds, AllowNoSeeds: true, DefaultPort: DefaultGossipPort, Resolver: cfg.Resolver,
-		Exclude: func(addr netip.AddrPort) bool { return addr == n.advertise },
+		Exclude: func(addr netip.AddrPort) bool { return addr == n.advertise || n.own.has(addr) },
 		Logger:  cfg.Logger, Registerer: registry,
 	})
 	if err == nil {

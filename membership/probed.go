@@ -49,7 +49,7 @@ func (n *Node) joinProbed(ctx context.Context) {
 			n.askDeparted(e)
 		}
 		n.logger.Debug("joining a member that sends packets and is not seen", "member", e.id, "addr", e.addr)
-		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}, 1) // errors are counted
+		_, _ = n.joinAny(ctx, []netip.AddrPort{addr}, 1, n.probe) // errors are counted
 	}
 }
 

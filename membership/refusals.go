@@ -88,7 +88,7 @@ const (
 	// refusalQuiet is the least time between two log lines about one address and one cause.
 	refusalQuiet = time.Minute
 	// maxRefusalLines limits the log lines per refusalQuiet that incoming connections can
-	// cause, from all hosts together.
+	// cause, from all hosts together, and those that outgoing ones can cause.
 	maxRefusalLines = 10
 )
 
@@ -96,15 +96,36 @@ const (
 // for outgoing connections: memberlist reduces the errors of a join to text, and this is where
 // joinAny finds the typed reason.
 type refusals struct {
-	mu     sync.Mutex
-	byAddr map[string]recordedRefusal
+	mu       sync.Mutex
+	byAddr   map[string]recordedRefusal
+	outgoing lineBudget
 
 	// For incoming connections: a host and a kind, because a stranger chooses everything else. A
 	// second cause on a host gets a line of its own.
 	inbound  map[refusalKey]*refusedHost
+	incoming lineBudget
+}
+
+// lineBudget limits the log lines of one direction, so that the other one keeps its lines.
+type lineBudget struct {
 	minute   time.Time // start of the interval in which lines are counted
 	lines    int
 	unlogged int // refusals without a line since the last line
+}
+
+// take reports whether a refusal gets a line, and how many before it got none. quiet is true for
+// one whose address and cause had a line lately.
+func (b *lineBudget) take(now time.Time, quiet bool) (worthLine bool, unlogged int) {
+	if now.Sub(b.minute) >= refusalQuiet {
+		b.minute, b.lines = now, 0
+	}
+	if quiet || b.lines >= maxRefusalLines {
+		b.unlogged++
+		return false, 0
+	}
+	b.lines++
+	unlogged, b.unlogged = b.unlogged, 0
+	return true, unlogged
 }
 
 type refusalKey struct {
@@ -169,14 +190,15 @@ func (r *refusals) list() (out []Refused) {
 }
 
 type recordedRefusal struct {
-	err    *RefusalError
+	err    *RefusalError // nil if the last attempt failed for another reason
+	kind   refusalKind
 	logged time.Time
 }
 
-// record stores the refusal of an outgoing connection and reports whether it should be logged as a
-// warning. The newest refusal is stored even if it is not logged, because joinAny looks for its
-// reason.
-func (r *refusals) record(addr string, err *RefusalError) bool {
+// record stores the refusal of an outgoing connection. It reports whether the refusal should be
+// logged as a warning, and how many refusals since the last warning were not. The newest refusal is
+// stored even if it is not logged, because joinAny looks for its reason.
+func (r *refusals) record(addr string, err *RefusalError) (worthLine bool, unlogged int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byAddr == nil {
@@ -184,13 +206,16 @@ func (r *refusals) record(addr string, err *RefusalError) bool {
 	}
 	now := time.Now()
 	old, known := r.byAddr[addr]
-	if known && now.Sub(old.logged) < refusalQuiet && old.err.kind() == err.kind() {
-		r.byAddr[addr] = recordedRefusal{err, old.logged}
-		return false
+	one := recordedRefusal{err: err, kind: err.kind()}
+	if known && old.kind == one.kind {
+		one.logged = old.logged
+	}
+	if worthLine, unlogged = r.outgoing.take(now, now.Sub(one.logged) < refusalQuiet); worthLine {
+		one.logged = now
 	}
 	makeRoom(r.byAddr, known)
-	r.byAddr[addr] = recordedRefusal{err, now}
-	return true
+	r.byAddr[addr] = one
+	return worthLine, unlogged
 }
 
 // add counts the refusal of an incoming connection. It reports whether the refusal should be logged
@@ -200,9 +225,6 @@ func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.minute) >= refusalQuiet {
-		r.minute, r.lines = now, 0
-	}
 	from, _ := netip.ParseAddrPort(addr) // the zero value for others, which count as one host
 	key := refusalKey{handshake.SourceOf(from.Addr()), err.kind()}
 	one, known := r.inbound[key]
@@ -219,14 +241,10 @@ func (r *refusals) add(addr string, err *RefusalError) (worthLine bool, unlogged
 	}
 	one.Err, one.Last = err, now
 	one.Count++
-	if r.lines >= maxRefusalLines || now.Sub(one.logged) < refusalQuiet {
-		r.unlogged++
-		return false, 0
+	if worthLine, unlogged = r.incoming.take(now, now.Sub(one.logged) < refusalQuiet); worthLine {
+		one.logged = now
 	}
-	one.logged = now
-	r.lines++
-	unlogged, r.unlogged = r.unlogged, 0
-	return true, unlogged
+	return worthLine, unlogged
 }
 
 // makeRoom removes an entry if the map has maxRefusals entries and a new one is about to be added.
@@ -247,6 +265,17 @@ func (r *refusals) get(addr string) *RefusalError {
 	return r.byAddr[addr].err
 }
 
+// outlived forgets why an address refused this node: it does not answer any more. When it was
+// logged stays, because an address may refuse and fail in turn.
+func (r *refusals) outlived(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one, known := r.byAddr[addr]; known {
+		one.err = nil
+		r.byAddr[addr] = one
+	}
+}
+
 func (r *refusals) clear(addr string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,7 +289,7 @@ func (t *transport) logRefusal(direction, addr string, err *RefusalError) {
 	if direction == inbound {
 		worthLine, unlogged = t.refusals.add(addr, err)
 	} else {
-		worthLine = t.refusals.record(addr, err)
+		worthLine, unlogged = t.refusals.record(addr, err)
 	}
 	if worthLine {
 		level = slog.LevelWarn

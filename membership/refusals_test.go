@@ -72,9 +72,46 @@ func TestASecondCauseOnAHostIsLogged(t *testing.T) {
 			}
 		}
 		for reason, line := range map[identity.Reason]bool{"denied": true, "expired": true} {
-			if err := certificate(reason); r.record("10.0.0.9:7400", &err) != line {
+			err := certificate(reason)
+			if got, _ := r.record("10.0.0.9:7400", &err); got != line {
 				t.Errorf("outgoing, %s: a line is written: %v, want %v", reason, !line, line)
 			}
+		}
+	})
+}
+
+// A name that resolves to many addresses, or gossip about many, leads this node to each of them.
+func TestAddressesThatRefuseThisNodeCannotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		lines, more := 0, 0
+		refused := func(addr, field string) {
+			err := &RefusalError{Field: field, Addr: addr}
+			worthLine, unlogged := r.record(addr, err)
+			if worthLine {
+				lines++
+				more += unlogged
+			}
+			if r.get(addr) != err {
+				t.Errorf("the refusal of %s is not stored", addr)
+			}
+		}
+		for i := range 1000 {
+			refused(fmt.Sprintf("10.1.%d.%d:7400", i/250, i%250), fieldCluster)
+		}
+		if lines != maxRefusalLines {
+			t.Errorf("1000 addresses in one minute: %d lines, want %d", lines, maxRefusalLines)
+		}
+		if worthLine, _ := r.add("10.0.0.9:1", &RefusalError{Field: fieldCluster}); !worthLine {
+			t.Error("refusals by this node get no line")
+		}
+		refused("10.0.0.9:7400", fieldCluster)
+		time.Sleep(refusalQuiet)
+		if refused("10.0.0.9:7400", fieldCluster); lines != maxRefusalLines+1 || more != 1001-maxRefusalLines {
+			t.Errorf("a minute later %d lines report %d others", lines, more)
+		}
+		if refused("10.0.0.9:7400", fieldKey); lines != maxRefusalLines+2 {
+			t.Error("a second cause gets no line")
 		}
 	})
 }

@@ -110,6 +110,9 @@ func (t *transport) reportRefusal(direction, addr string, err error) {
 		return
 	}
 	if !errors.As(err, &refusal) {
+		if direction == outbound {
+			t.refusals.outlived(addr)
+		}
 		reason := fieldMalformed
 		if closed, ok := errors.AsType[*closedError](err); ok {
 			reason = closed.reason

@@ -49,6 +49,7 @@ type outdatedMember struct {
 }
 
 type lostMember struct {
+	id    string
 	addr  string
 	role  identity.Role
 	since time.Time
@@ -180,11 +181,19 @@ func (t *table) gone(instance string, answered bool, now time.Time) []change {
 			delete(t.lost, id)
 		}
 	}
-	t.lost[m.ID] = lostMember{addr: m.GossipAddr, role: m.Role, since: now}
+	t.lost[m.ID] = lostMember{id: m.ID, addr: m.GossipAddr, role: m.Role, since: now}
 	if len(t.lost) > maxLost {
 		t.dropLost()
 	}
 	return append([]change{{"failed", m}}, t.promote(now)...)
+}
+
+// replaced ends the search for a lost member: another process has its address. Departures and the
+// burst stay as they are, because the member is not back.
+func (t *table) replaced(l lostMember) {
+	if t.lost[l.id] == l {
+		delete(t.lost, l.id)
+	}
 }
 
 // dropLost makes room among the lost members: the oldest goes, of those that are no relays if there

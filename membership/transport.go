@@ -136,13 +136,13 @@ func (t *transport) start() {
 
 // greetInBackground returns a function that exchanges hellos with a member over a stream, a
 // few at a time, to get its certificates from the handshake.
-func (t *transport) greetInBackground() func(addr string) {
+func (t *transport) greetInBackground() func(addr string) bool {
 	places := make(chan struct{}, 4)
-	return func(addr string) {
+	return func(addr string) bool {
 		select {
 		case places <- struct{}{}:
 		default:
-			return // there will be another attempt soon
+			return false
 		}
 		t.wg.Go(func() {
 			defer func() { <-places }()
@@ -152,6 +152,7 @@ func (t *transport) greetInBackground() func(addr string) {
 				_ = conn.Close()
 			}
 		})
+		return true
 	}
 }
 
@@ -330,6 +331,7 @@ func (t *transport) forget(conn net.Conn) {
 func (t *transport) dial(ctx context.Context, addr, protocol string) (net.Conn, Peer, error) {
 	conn, err := t.network.Dial(ctx, addr)
 	if err != nil {
+		t.refusals.outlived(addr)
 		return nil, Peer{}, err
 	}
 	if t.identity != nil {

@@ -30,8 +30,8 @@ type answer struct {
 	records []record
 	// along are the targets of SRV records whose addresses were in the same answer.
 	along map[string]bool
-	// partial is true if one of the two address families failed.
-	partial bool
+	// failed are the address families that were not answered, while the other one was.
+	failed families
 	// serial grows with every answer from a server or the hosts file, so that one answer seen
 	// twice is not counted twice.
 	serial uint64
@@ -260,7 +260,7 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 			})
 		}
 	}
-	if res.err == nil && !q.service && !res.answer.partial && !r.cfg.IgnoreChanges {
+	if res.err == nil && !q.service && res.answer.failed == 0 && !r.cfg.IgnoreChanges {
 		r.observe(e, q, &res, now, &say)
 	}
 
@@ -292,7 +292,7 @@ func (r *Resolver) settle(e *entry, q question, res resolution) (lookup, error) 
 	a := res.answer
 	a.serial = r.serial
 	ttl := min(max(res.ttl, minTTL), r.cfg.MaxTTL)
-	if a.partial {
+	if a.failed != 0 {
 		ttl = min(ttl, r.cfg.NegativeTTL)
 	}
 	e.answer, e.expires = &a, now.Add(ttl)

@@ -51,8 +51,9 @@ type place struct {
 
 type knownAddr struct {
 	addr   netip.AddrPort
-	missed int    // consecutive new answers without this address
-	given  uint64 // the answer that first contained it, or contained it again
+	hosts  []string // the targets of a service that have the address; for a host its name
+	missed int      // consecutive new answers without this address
+	given  uint64   // the answer that first contained it, or contained it again
 }
 
 // seedStatus is the state of one seed.
@@ -193,12 +194,25 @@ func (f *Finder) refresh(ctx context.Context, mode func(*place) Mode) error {
 
 // finding is the result of looking up a seed of either kind.
 type finding struct {
-	addrs   []netip.AddrPort
-	stale   bool
-	reason  error
-	partial bool
-	serial  uint64
-	until   time.Time
+	addrs  []netip.AddrPort
+	hosts  map[netip.AddrPort][]string // as in knownAddr
+	stale  bool
+	old    bool                // no part of it is new
+	failed map[string]families // by host: which addresses may be missing only because of a failure
+	reason error
+	serial uint64
+	until  time.Time
+}
+
+// add lists an address of a host.
+func (f *finding) add(host string, addr netip.AddrPort) {
+	f.addrs = append(f.addrs, addr)
+	f.hosts[addr] = append(f.hosts[addr], host)
+}
+
+// excuses reports whether an address may be missing only because of a failure.
+func (f *finding) excuses(k knownAddr) bool {
+	return slices.ContainsFunc(k.hosts, func(host string) bool { return f.failed[host].contain(k.addr.Addr()) })
 }
 
 // resolve updates one place.
@@ -229,36 +243,39 @@ func (f *Finder) resolve(ctx context.Context, p *place, mode Mode) {
 }
 
 func (f *Finder) lookUp(ctx context.Context, seed Seed, mode Mode) (finding, error) {
-	var out finding
+	out := finding{hosts: make(map[netip.AddrPort][]string)}
 	if seed.Kind == kindHost {
 		res, err := f.cfg.Resolver.LookupHost(ctx, seed.Name, mode)
 		for _, ip := range res.Addrs {
-			out.addrs = append(out.addrs, netip.AddrPortFrom(ip, seed.Port))
+			out.add(seed.Name, netip.AddrPortFrom(ip, seed.Port))
 		}
-		out.stale, out.reason, out.partial, out.serial = res.Stale, res.Reason, res.partial, res.serial
+		out.stale, out.old, out.reason, out.serial = res.Stale, res.Stale, res.Reason, res.serial
+		out.failed = map[string]families{seed.Name: res.failed}
 		out.until = res.until
 		return out, err
 	}
 	res, err := f.cfg.Resolver.lookupService(ctx, seed.Name, mode)
 	for _, target := range res.Targets {
 		for _, ip := range target.Addrs {
-			out.addrs = append(out.addrs, netip.AddrPortFrom(ip, target.Port))
+			out.add(target.Host, netip.AddrPortFrom(ip, target.Port))
 		}
 	}
 	if extra := len(out.addrs) - maxAddresses; extra > 0 {
 		f.cfg.Resolver.metrics.dropped.WithLabelValues(dropMany).Add(float64(extra))
 		out.addrs = out.addrs[:maxAddresses]
 	}
-	out.stale, out.reason, out.partial, out.serial = res.Stale, res.Reason, res.partial, res.serial
+	out.stale, out.old, out.reason, out.serial = res.Stale, res.old, res.Reason, res.serial
+	out.failed = res.failed
 	out.until = res.until
 	return out, err
 }
 
 // merge applies an answer. Its addresses come first, in its order. Addresses that it lacks
-// stay at the end until dropAfter consecutive new answers lacked them (HS-C14); a repeated
-// or partial answer is no evidence.
+// stay at the end until dropAfter consecutive new answers lacked them (HS-C14). A repeated answer
+// is no evidence. An answer with a failed part is none about the addresses of that part alone: a
+// failure that lasts would keep all others.
 func (p *place) merge(found finding, dropAfter int) {
-	evidence := !found.stale && !found.partial && found.serial > p.serial
+	evidence := !found.old && found.serial > p.serial
 	p.serial = max(p.serial, found.serial)
 	since := make(map[netip.AddrPort]uint64, len(p.known))
 	for _, k := range p.known {
@@ -271,14 +288,14 @@ func (p *place) merge(found finding, dropAfter int) {
 	for _, addr := range found.addrs {
 		if !listed[addr] {
 			listed[addr] = true
-			next = append(next, knownAddr{addr: addr, given: cmp.Or(since[addr], found.serial)})
+			next = append(next, knownAddr{addr: addr, hosts: found.hosts[addr], given: cmp.Or(since[addr], found.serial)})
 		}
 	}
 	for _, k := range p.known {
 		if listed[k.addr] {
 			continue
 		}
-		if evidence {
+		if evidence && !found.excuses(k) {
 			k.missed++
 		}
 		if k.missed < dropAfter {

@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -161,6 +162,33 @@ func TestHalfAnAnswerCountsAgainstNoAddress(t *testing.T) {
 	for range 5 {
 		_ = f.Refresh(t.Context())
 		expect(t, f, "10.0.0.1:7400", "[2001:db8::1]:7400", "10.0.1.2:7402", "10.0.1.1:7401")
+	}
+}
+
+// Some servers fail for AAAA records always, and a target of an SRV record may be gone for good.
+func TestAFailureThatLastsKeepsNoOtherAddresses(t *testing.T) {
+	g := newRig(t, nil)
+	hosts := g.newFinder(t, Config{Seeds: []string{"relay.example"}})
+	services := g.newFinder(t, Config{Seeds: []string{"srv+" + gossip}})
+	g.server.fail("relay.example AAAA", dns.RcodeServerFailure)
+	g.server.set("a.example", 60, "10.0.1.1")
+	g.server.records(gossip, "SRV", gossip+". 60 IN SRV 1 1 7401 a.example.", gossip+". 60 IN SRV 2 1 7402 b.example.", gossip+". 60 IN SRV 2 1 7403 c.example.")
+	for n := range 50 {
+		g.server.set("relay.example", 60, fmt.Sprintf("10.1.0.%d", n))
+		g.server.fail("relay.example AAAA", dns.RcodeServerFailure)
+		g.server.set("b.example", 60, fmt.Sprintf("10.2.0.%d", n))
+		if n == 1 { // c.example has never resolved, a.example did
+			g.server.fail("a.example", dns.RcodeServerFailure)
+		}
+		_, _ = hosts.Refresh(t.Context()), services.Refresh(t.Context())
+	}
+	if got := hosts.Addrs(); len(got) > 4 || !slices.Contains(got, netip.MustParseAddrPort("10.1.0.49:7400")) {
+		t.Errorf("of a host with one failing family: %d addresses %v", len(got), got)
+	}
+	for _, want := range []string{"10.0.1.1:7401", "10.2.0.49:7402"} {
+		if got := services.Addrs(); len(got) > 5 || !slices.Contains(got, netip.MustParseAddrPort(want)) {
+			t.Errorf("of a service with failing targets: %d addresses %v, without %s", len(got), got, want)
+		}
 	}
 }
 

@@ -82,9 +82,24 @@ type Result struct {
 	Stale  bool
 	Reason error
 
-	partial bool
-	serial  uint64
-	until   time.Time // when the name must be looked up again, also after an error
+	failed families
+	serial uint64
+	until  time.Time // when the name must be looked up again, also after an error
+}
+
+// families are address families: those about whose addresses an answer shows nothing.
+type families uint8
+
+const (
+	familyV4 families = 1 << iota
+	familyV6
+)
+
+func (f families) contain(addr netip.Addr) bool {
+	if addr.Is4() {
+		return f&familyV4 != 0
+	}
+	return f&familyV6 != 0
 }
 
 // LookupHost returns the IPv4 and IPv6 addresses of a host name, from the hosts file or
@@ -104,7 +119,7 @@ func (r *Resolver) LookupHost(ctx context.Context, name string, mode Mode) (Resu
 	}
 	return Result{
 		Addrs: slices.Clone(found.answer.addrs), Stale: found.stale != nil, Reason: found.stale,
-		partial: found.answer.partial, serial: found.answer.serial, until: found.until,
+		failed: found.answer.failed, serial: found.answer.serial, until: found.until,
 	}, nil
 }
 
@@ -177,10 +192,14 @@ func (r *Resolver) resolveFQDN(ctx context.Context, servers []string, fqdn strin
 		v4.ttl = min(v4.ttl, v6.ttl)
 		return v4
 	case v4.err == nil:
-		v4.answer.partial = !isNo(v6.err)
+		if !isNo(v6.err) {
+			v4.answer.failed = familyV6
+		}
 		return v4
 	case v6.err == nil:
-		v6.answer.partial = !isNo(v4.err)
+		if !isNo(v4.err) {
+			v6.answer.failed = familyV4
+		}
 		return v6
 	}
 	ttl := sooner(v4.ttl, v6.ttl)

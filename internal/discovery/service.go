@@ -46,9 +46,10 @@ type serviceResult struct {
 	// Reason is what is stale or missing, and why; nil if nothing is.
 	Reason error
 
-	partial bool
-	serial  uint64
-	until   time.Time // when a part of the answer must be looked up again, also after an error
+	old    bool                // the records are old, not only addresses of targets
+	failed map[string]families // by host, as in target
+	serial uint64
+	until  time.Time // when a part of the answer must be looked up again, also after an error
 }
 
 // lookupService returns the targets of an SRV name such as _gossip._udp.example. Addresses
@@ -100,7 +101,7 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 	}
 	wg.Wait()
 
-	out := serviceResult{Stale: found.stale != nil, serial: found.answer.serial, until: until}
+	out := serviceResult{Stale: found.stale != nil, old: found.stale != nil, failed: make(map[string]families), serial: found.answer.serial, until: until}
 	var errs []error
 	if found.stale != nil {
 		errs = append(errs, fmt.Errorf("look up %q: %w", name, found.stale))
@@ -111,15 +112,17 @@ func (r *Resolver) resolveTargets(ctx context.Context, name string, found lookup
 			errs = append(errs, reason)
 			reasons[rec.host] = nil // report it once for several ports of one host
 		}
+		host := strings.TrimSuffix(rec.host, ".")
+		if out.failed[host] = res.failed; !ok || res.Stale {
+			out.failed[host] = familyV4 | familyV6
+		}
 		if !ok {
-			out.partial = true
 			continue
 		}
 		out.Stale = out.Stale || res.Stale
-		out.partial = out.partial || res.partial
 		out.serial = max(out.serial, res.serial)
 		out.Targets = append(out.Targets, target{
-			Host: strings.TrimSuffix(rec.host, "."), Port: rec.port, Priority: rec.priority, Weight: rec.weight, Addrs: res.Addrs,
+			Host: host, Port: rec.port, Priority: rec.priority, Weight: rec.weight, Addrs: res.Addrs,
 		})
 	}
 	out.Reason = errors.Join(errs...)

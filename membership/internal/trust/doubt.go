@@ -71,10 +71,10 @@ func (g *Guard) checkDoubt(kind byte, d *gossip.Doubt, by announcer) (as byte, r
 	switch {
 	case !g.incarnationAllowed(d.Node, d.Incarnation):
 		reason = dropIncarnation
-	case goodbye && !g.mayLeave(d.Node, by):
-		reason = DropForged
 	case !proven:
 		return 0, dropIdle // memberlist does not know it either, and must not learn of the doubt first
+	case goodbye && !g.mayLeave(d.Node, by):
+		reason = DropForged
 	case d.Incarnation > limit && d.Incarnation-limit > maxAhead:
 		reason = dropIncarnation
 	}

@@ -447,3 +447,44 @@ func FuzzOutgoing(f *testing.F) {
 		}
 	})
 }
+
+// After a rollout a member passes on the states of many instances that left. One that joins then
+// knows neither their certificates nor their notices, and memberlist of it knows no such instance.
+func TestAMemberThatPassesOnOldDeparturesIsNoDoubter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		by, to, known := w.member("by", nil), w.member("to", nil), w.member("known", nil)
+		w.acquainted(by, to)
+		w.acquainted(known, to)
+		passOn := func(states ...gossip.State) {
+			t.Helper()
+			raw := exchanged(t, nil, states...)
+			got, err := io.ReadAll(&inspected{Conn: stream{in: bytes.NewReader(raw)}, guard: to.Guard, by: announcer{"by", by.addr}})
+			if err != nil || !bytes.Equal(got, exchanged(t, nil)) {
+				t.Errorf("memberlist reads %x, %v", got, err)
+			}
+			if named, forged := to.Doubters(), to.dropped(DropForged); named != nil || forged != 0 {
+				t.Errorf("%v are named, %d states count as forged", named, forged)
+			}
+		}
+		left := func(instance string) gossip.State {
+			state := by.state(t)
+			state.Name, state.State = instance, gossip.StateLeft
+			return state
+		}
+		var states []gossip.State
+		for n := range 2 * denialsUnnamed {
+			states = append(states, left(gossip.InstanceName(fmt.Sprint("gone", n), 1)))
+		}
+		passOn(states...)
+		if got := to.hears(t, known, known.stated(t, 1, nil)); len(got) != 1 {
+			t.Fatal("the announcement does not count")
+		}
+		to.RecordLeave("known", known.epoch)
+		time.Sleep(keepProof + time.Second)
+		to.Guard.Sweep()
+		for range 2 * denialsUnnamed {
+			passOn(left(known.self))
+		}
+	})
+}

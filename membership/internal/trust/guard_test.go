@@ -309,6 +309,9 @@ func TestMemberlistSeesNothingThatIsNotProven(t *testing.T) {
 		for _, m := range []*guarded{by, honest, victim} {
 			w.acquainted(m, to)
 		}
+		if got := to.hears(t, victim, victim.alive(t, nil)); len(got) != 1 { // a goodbye is forged only where its subject is known
+			t.Fatal("the victim is not known")
+		}
 		good := honest.alive(t, nil)
 		for _, c := range []struct {
 			name   string

@@ -2,16 +2,14 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ringway/ringway/membership/identity"
-	"github.com/ringway/ringway/membership/internal/gossip"
 )
 
 // An unknown certificate is requested from the member that announced its holder, because that
@@ -31,6 +29,8 @@ const (
 	// because its certificates may not fit into a packet. It opens none for a stranger, whose
 	// address may be forged, nor for a statement, which any member may have written.
 	dialAttempt = 3
+	// dialPause is when a stream is tried again for which there was no place.
+	dialPause = 50 * time.Millisecond
 	// keysPerPacket is how many certificates one packet of earlier releases requests, and
 	// keysPerAddress how many are requested of one address in a round.
 	keysPerPacket  = 40
@@ -57,6 +57,8 @@ const (
 type certificateRequest struct {
 	nonce    uint64
 	from     []string // addresses that may have the certificate
+	holder   string   // where a stream is opened: only the holder shows its certificate there
+	dialled  bool
 	attempts int
 	due      time.Duration
 	stranger bool   // based only on a packet
@@ -75,7 +77,7 @@ type parkedPacket struct {
 // requestSource is where to request a certificate.
 type requestSource struct {
 	from     string // an address that may have it
-	also     string // another such address
+	also     string // another one: where the holder is, by the word of the member at from
 	stranger bool
 	author   string // of the statement that names it
 }
@@ -106,9 +108,10 @@ func (g *Guard) requestLocked(key keyID, w requestSource) *certificateRequest {
 		return a // a statement that is not checked adds nothing to a request that there is
 	case !w.stranger && (a.stranger || a.author != ""):
 		g.leavePlace(a)
-		a.attempts, a.due = 0, g.elapsed() // a member's request also opens a stream
+		a.attempts, a.due, a.holder = 0, g.elapsed(), "" // a member's request also opens a stream
 		g.askSoon()
 	}
+	a.holder = cmp.Or(w.also, a.holder, w.from)
 	for _, addr := range []string{w.from, w.also} {
 		if addr != "" && len(a.from) < maxAsked && !slices.Contains(a.from, addr) {
 			a.from = append(a.from, addr)
@@ -240,8 +243,8 @@ func (g *Guard) release(key keyID) {
 }
 
 // Run requests certificates until ctx ends. greet opens a stream to an address and exchanges
-// hellos, in the background.
-func (g *Guard) Run(ctx context.Context, greet func(addr string)) {
+// hellos, in the background. It returns false if it has no place for another stream.
+func (g *Guard) Run(ctx context.Context, greet func(addr string) bool) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -258,10 +261,28 @@ func (g *Guard) Run(ctx context.Context, greet func(addr string)) {
 		case <-retry.C:
 		}
 		next, dial := g.sendRequests()
+		refused := make(map[string]bool)
 		for _, addr := range dial {
-			greet(addr)
+			if !greet(addr) {
+				refused[addr] = true
+			}
+		}
+		if len(refused) > 0 {
+			g.dialLater(refused)
+			next = min(next, dialPause)
 		}
 		retry.Reset(next)
+	}
+}
+
+// dialLater notes that no stream was opened to these holders.
+func (g *Guard) dialLater(holders map[string]bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.requested {
+		if holders[a.holder] {
+			a.dialled = false
+		}
 	}
 }
 
@@ -274,6 +295,10 @@ func (g *Guard) sendRequests() (next time.Duration, dial []string) {
 	g.mu.Lock()
 	next = time.Hour
 	for key, a := range g.requested {
+		if a.attempts >= dialAttempt && !a.dialled && !a.stranger && a.author == "" { // there was no place
+			a.dialled = true
+			dial = append(dial, a.holder)
+		}
 		if a.due > now {
 			next = min(next, a.due-now)
 			continue
@@ -293,7 +318,8 @@ func (g *Guard) sendRequests() (next time.Duration, dial []string) {
 		a.due = now + wait
 		next = min(next, wait)
 		if a.attempts == dialAttempt && !a.stranger && a.author == "" {
-			dial = append(dial, a.from[len(a.from)-1])
+			a.dialled = true
+			dial = append(dial, a.holder)
 		}
 	}
 	g.mu.Unlock()
@@ -459,38 +485,4 @@ func (g *Guard) receiveCertificate(body []byte) (reason string) {
 	}
 	g.release(key)
 	return ""
-}
-
-var errChain = errors.New("malformed certificates")
-
-// appendChain writes certificates: their number, then each with its length.
-func appendChain(b []byte, chain [][]byte) []byte {
-	b = append(b, byte(len(chain)))
-	for _, der := range chain {
-		b = append(binary.BigEndian.AppendUint16(b, uint16(len(der))), der...)
-	}
-	return b
-}
-
-// decodeChain reads certificates. Any holder of the gossip key may have sent them.
-func decodeChain(b []byte) (chain [][]byte, err error) {
-	if len(b) > maxChain {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errChain, len(b), maxChain)
-	}
-	r := &gossip.FieldReader{Rest: b}
-	n := int(r.Byte())
-	if n == 0 || n > maxCertificates {
-		return nil, fmt.Errorf("%w: %d of them, 1 to %d are allowed", errChain, n, maxCertificates)
-	}
-	for range n {
-		length := r.Take(2)
-		if length == nil {
-			return nil, fmt.Errorf("%w: cut short", errChain)
-		}
-		chain = append(chain, r.Take(int(binary.BigEndian.Uint16(length))))
-	}
-	if r.Failed || len(r.Rest) > 0 {
-		return nil, fmt.Errorf("%w: cut short or too long", errChain)
-	}
-	return chain, nil
 }

@@ -115,6 +115,61 @@ func TestAMemberThatNamesACertificateLateOpensAStreamAsWell(t *testing.T) {
 	}
 }
 
+// The members that announce a holder have its certificate in packets only.
+func TestAStreamIsOpenedToTheHolderAndNotToThoseThatAnnounceIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newWire(t).member("to", nil)
+		to.request(keyID{2}, requestSource{from: "10.0.1.1:1", also: "10.0.1.9:1"})
+		to.request(keyID{2}, requestSource{from: "10.0.1.2:1", also: "10.0.1.9:1"})
+		var dialled []string
+		for len(to.requested) > 0 {
+			next, dial := to.sendRequests()
+			dialled = append(dialled, dial...)
+			time.Sleep(next)
+		}
+		if want := []string{"10.0.1.9:1"}; !slices.Equal(dialled, want) {
+			t.Errorf("streams are opened to %q, want %q", dialled, want)
+		}
+	})
+}
+
+// A member that joins a large fleet has many certificates to fetch by stream, and few streams at a time.
+func TestAStreamForWhichThereIsNoPlaceIsOpenedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newWire(t).member("to", nil)
+		const holders, each = 40, 50 * time.Millisecond
+		greeted := make(map[string]int)
+		var last time.Time
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			to.Run(ctx, func(addr string) bool {
+				if time.Since(last) < each {
+					return false
+				}
+				last = time.Now()
+				greeted[addr]++
+				return true
+			})
+		}()
+		for n := range holders {
+			to.request(keyID{1, byte(n)}, requestSource{from: "10.0.1.1:1", also: fmt.Sprintf("10.0.2.%d:1", n)})
+		}
+		time.Sleep(8 * time.Second)
+		stop()
+		<-ended
+		if len(greeted) != holders {
+			t.Errorf("streams are opened to %d holders of %d", len(greeted), holders)
+		}
+		for addr, times := range greeted {
+			if times != 1 {
+				t.Errorf("%d streams are opened to %s", times, addr)
+			}
+		}
+	})
+}
+
 func TestRequestsOfMembersAndOfStrangersHaveLimitsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newWire(t).member("to", func(s *setup) { s.MaxMembers = 10 })
@@ -174,7 +229,7 @@ func TestRequestsAreCollectedAndSentUntilTheEnd(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			to.Run(ctx, func(addr string) { greeted = append(greeted, addr) })
+			to.Run(ctx, func(addr string) bool { greeted = append(greeted, addr); return true })
 			close(ended)
 		}()
 		to.request(keyID{1}, requestSource{from: "10.0.1.1:1"})
