@@ -147,6 +147,9 @@ func (a *attacker) until(n int, what func(i int, stream uint32)) {
 // floods is more than any budget.
 const floods = 20_000
 
+// carriedRequests are those of an attack that reach the service and wait.
+const carriedRequests = 100
+
 const open = "/endless" // the answer to it never ends, since no window is open
 
 func big(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
@@ -345,10 +348,10 @@ var attacks = []attack{
 		})
 	}, outcome{closed: true}, true},
 	{"requests without a window", func(a *attacker) {
-		a.until(100, func(_ int, s uint32) { a.request(s, open, true) })
+		a.until(carriedRequests, func(_ int, s uint32) { a.request(s, open, true) })
 	}, outcome{ended: 199}, true},
 	{"requests without their body", func(a *attacker) {
-		a.until(100, func(_ int, s uint32) { a.request(s, "/", false, "content-length", "5") })
+		a.until(carriedRequests, func(_ int, s uint32) { a.request(s, "/", false, "content-length", "5") })
 	}, outcome{ended: 199}, true},
 }
 
