@@ -147,7 +147,7 @@ func (a *attacker) until(n int, what func(i int, stream uint32)) {
 // floods is more than any budget.
 const floods = 20_000
 
-// carriedRequests are those of an attack that reach the service and wait.
+// carriedRequests is how many requests of an attack reach the service and wait.
 const carriedRequests = 100
 
 const open = "/endless" // the answer to it never ends, since no window is open

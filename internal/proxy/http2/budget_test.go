@@ -246,6 +246,30 @@ func TestABusyClientKeepsItsBudget(t *testing.T) {
 	}
 }
 
+// The streams of a proxy that are reset keep their places until their handlers return, so that the next ones
+// are refused, while their frames are on the way.
+func TestRequestsOfAProxyThatAreRefusedAndCancelledCostNothing(t *testing.T) {
+	cfg := small
+	cfg.Shared, cfg.MaxStreams = true, 3
+	bubble(t, handler(unread).server(cfg), true, func(p *peer) {
+		for i := range 2 * maxBudget {
+			stream := uint32(2*i + 1)
+			p.request(stream, 0)
+			p.grant(stream, 1)
+			p.frame(frameData, flagEndStream, stream, []byte{1})
+			p.say(appendReset(nil, stream, Cancel))
+			if i%20 == 0 {
+				p.settle()
+			}
+		}
+		p.settle()
+		if err := p.c.ended(); err != nil {
+			t.Error(err)
+		}
+		close(p.release)
+	})
+}
+
 // Programs in Go that read a body in pieces of 4 KiB, as multipart and gzip do, send an update for the
 // connection and one for the stream after each piece.
 func TestALongBodyPaysForAnUpdateOfEachFourKiB(t *testing.T) {

@@ -264,6 +264,9 @@ func (c *Conn) onRequest(id uint32, end bool) error {
 	case c.goingAway && id > c.lastServed:
 		return c.charge(1) // the client opens it elsewhere
 	case c.active >= c.cfg.MaxStreams:
+		if c.cfg.Shared { // what follows of the request is on the way, and costs
+			c.earn(2)
+		}
 		return streamError{id, RefusedStream, "more streams than the settings allow"}
 	}
 	c.earn(2)
