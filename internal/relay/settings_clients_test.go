@@ -216,7 +216,10 @@ func TestTheClientsOfAProxyShareAConnectionAndThoseOfALoadBalancerDoNot(t *testi
 	}
 	stuck.Start()
 	t.Cleanup(stuck.Close)
-	t.Cleanup(func() { close(release) })
+	t.Cleanup(func() {
+		close(release)
+		stuck.CloseClientConnections() // with what was sent of an upload, which so small a buffer takes seconds to read
+	})
 	reading := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	t.Cleanup(reading.Close)
 	f.worker("w1", service("stuck", stuck), service("reading", reading))
