@@ -243,3 +243,31 @@ func TestTheTimeOfTheClientIsNoLatency(t *testing.T) {
 		t.Errorf("%v, before %v", got, before)
 	}
 }
+
+func TestFailuresAfterTheirHeadsAreInARow(t *testing.T) {
+	r := fleet(t, 5, DefaultConfig())
+	row := func(want uint32) {
+		t.Helper()
+		if got := r.state("w0").consecutive.Load(); got != want {
+			t.Errorf("%d failures in a row, want %d", got, want)
+		}
+	}
+	call := func(length time.Duration, end Outcome) {
+		p := r.Answered(r.pickFrom("w0"), r.now, Success)
+		r.wait(length)
+		r.Done(p, r.now, end)
+	}
+	call(ms, Failure)
+	call(ms, Failure)
+	row(2)
+	first := r.Answered(r.pickFrom("w0"), r.now, Success)
+	second := r.Answered(r.pickFrom("w0"), r.now, Success)
+	r.Done(second, r.now, Failure)
+	r.Done(first, r.now, Failure)
+	row(4)
+	call(ms, Cancelled)
+	row(0)
+	call(ms, Failure)
+	call(time.Minute, Failure) // its head was long ago
+	row(1)
+}

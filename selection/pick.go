@@ -57,7 +57,16 @@ type ticketKind uint8
 const (
 	ordinary ticketKind = iota
 	probing             // the one request of a half-open endpoint
-	answered            // Answered has recorded the head of the answer
+	// answered and above: Answered has recorded the head of the answer. What is above are the failures in
+	// a row that the head has ended.
+	answered
+)
+
+const (
+	maxInARow = 200
+	// soonFailed is how long after the pick a call must fail, at most, so that its head has ended no row of
+	// failures: a call of gRPC can fail after a good head.
+	soonFailed = Instant(30 * time.Second)
 )
 
 // Pick chooses an endpoint for a request that starts now. It never chooses an endpoint
@@ -207,7 +216,7 @@ func (b *Balancer[V]) Answered(p Pick[V], now Instant, r Result) Pick[V] {
 
 func (b *core) answered(p ticket, now Instant, r Result) ticket {
 	switch {
-	case p.state == nil || p.is == answered:
+	case p.state == nil || p.is >= answered:
 		return p
 	case r.Outcome == Cancelled:
 		if r.AwaitsBody != 0 {
@@ -216,8 +225,12 @@ func (b *core) answered(p ticket, now Instant, r Result) ticket {
 		return p
 	}
 	p.state.streaming.Add(1 + int32(r.AwaitsBody))
+	row := uint32(0)
+	if r.Outcome == Success {
+		row = min(p.state.consecutive.Load(), maxInARow)
+	}
 	b.learn(p, now, r)
-	p.is = answered
+	p.is = answered + ticketKind(row)
 	return p
 }
 
@@ -241,10 +254,13 @@ func (b *core) done(p ticket, now Instant, r Result) {
 	if r.Outcome != Full && s.full.Load() != 0 {
 		s.full.Store(0) // a place is free
 	}
-	if p.is == answered {
+	if p.is >= answered {
 		s.streaming.Add(-1)
 		if !r.Outcome.failed() {
 			return
+		}
+		if now-p.start < soonFailed {
+			s.consecutive.Add(uint32(p.is - answered))
 		}
 	}
 	b.learn(p, now, r)

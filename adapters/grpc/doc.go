@@ -35,9 +35,9 @@
 //   - RPCs in flight to a host that has vanished fail after 10 s: the system probes connections, or
 //     notices what is not acknowledged. Both are options that the program may replace. An endpoint
 //     that refuses connections is dialled again at least every 6 s.
-//   - UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS, UNIMPLEMENTED and DEADLINE_EXCEEDED count as
-//     failures of the endpoint, as in the request log of a relay; RESOURCE_EXHAUSTED as a sign of
-//     load; CANCELLED, and a stream that had begun when its deadline came, as neither. All
+//   - UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS and DEADLINE_EXCEEDED count as
+//     failures of the endpoint; RESOURCE_EXHAUSTED as a sign of
+//     load; CANCELLED, UNIMPLEMENTED and a stream that had begun when its deadline came, as neither. All
 //     others count as answers.
 //   - The latency of an endpoint is the time of a unary RPC, or of a stream until the program
 //     has received its first message.

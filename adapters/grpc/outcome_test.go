@@ -19,7 +19,7 @@ func TestEachStatusHasAnOutcome(t *testing.T) {
 		codes.InvalidArgument: selection.Success, codes.DeadlineExceeded: selection.Failure, codes.NotFound: selection.Success,
 		codes.AlreadyExists: selection.Success, codes.PermissionDenied: selection.Success, codes.ResourceExhausted: selection.Shed,
 		codes.FailedPrecondition: selection.Success, codes.Aborted: selection.Success, codes.OutOfRange: selection.Success,
-		codes.Unimplemented: selection.Failure, codes.Internal: selection.Failure, codes.Unavailable: selection.Failure,
+		codes.Unimplemented: selection.Cancelled, codes.Internal: selection.Failure, codes.Unavailable: selection.Failure,
 		codes.DataLoss: selection.Failure, codes.Unauthenticated: selection.Success,
 	} {
 		info := balancer.DoneInfo{Err: status.Error(code, ""), BytesSent: true, BytesReceived: true}

@@ -96,6 +96,7 @@ func TestAWrongValueIsRefusedWithSubjectCauseAndRemedy(t *testing.T) {
 		key("routes: [{path_prefix: pay, service: a}]", `route 1: path_prefix "pay"`, "matches no request", "a path begins with /"),
 		key("routes: [{path_prefix: '/pay?x=1', service: a}]", `route 1: path_prefix "/pay?x=1"`, "a path ends in front of ? and #", "leave them out"),
 		key("routes: [{path_prefix: /a%20b, service: a}]", `route 1: path_prefix "/a%20b"`, "paths are compared decoded", "write what an escape stands for"),
+		key("routes: [{path_prefix: /a;b, service: a}]", `route 1: path_prefix "/a;b"`, "paths are compared without parameters", "leave out ;"),
 		key("routes: [{path_prefix: /a/../b, service: a}]", `route 1: path_prefix "/a/../b"`, "paths are compared without empty elements, . and ..", "leave them out"),
 		key("routes: [{service: a}]", `route 1`, "has neither host nor path_prefix nor headers", "give at least one"),
 		key("routes: [{host: shop.test}]", `route 1: service name ""`, "allowed are", "1 to 63 letters"),

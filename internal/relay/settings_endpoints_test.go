@@ -165,7 +165,7 @@ func (r *relayRig) request(id string, took time.Duration, o selection.Outcome) {
 		r.t.Fatal(err)
 	}
 	r.wait(took)
-	lease.Report(o)
+	lease.Report(selection.Result{Outcome: o})
 	lease.Release()
 	synctest.Wait()
 }

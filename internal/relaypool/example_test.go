@@ -45,6 +45,6 @@ func Example() {
 	}
 	defer lease.Release()
 	fmt.Println("connected to", lease.Peer().ID) // … send the request over lease.Conn()
-	lease.Report(selection.Success)
+	lease.Report(selection.Result{Outcome: selection.Success})
 	// Output: connected to relay-1
 }

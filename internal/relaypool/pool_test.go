@@ -124,7 +124,7 @@ func use(t testing.TB, p *Pool[*wire], r Request) *Lease[*wire] {
 
 func done(l *Lease[*wire], o selection.Outcome) {
 	l.Conn().users.Add(-1)
-	l.Report(o)
+	l.Report(selection.Result{Outcome: o})
 	l.Release()
 }
 
@@ -193,6 +193,23 @@ func TestNoRequestIsLostWhilePlacesAreRenewed(t *testing.T) {
 	})
 }
 
+func TestTheTimeInWhichAClientSendsIsNoLatencyOfThePeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := running(t, newFleet(t), config(), Observer{})
+		if err := p.Update(relays(1)); err != nil {
+			t.Fatal(err)
+		}
+		l := use(t, p, Request{})
+		time.Sleep(time.Second)
+		l.Report(selection.Result{Outcome: selection.Success, Client: 990 * time.Millisecond})
+		if got := p.Status().Peers[0].Latency; got != 10*time.Millisecond {
+			t.Errorf("a latency of %v", got)
+		}
+		l.Conn().users.Add(-1)
+		l.Release()
+	})
+}
+
 func TestARequestWaitsForAConnectionThatIsBeingOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -205,7 +222,7 @@ func TestARequestWaitsForAConnectionThatIsBeingOpened(t *testing.T) {
 		time.Sleep(7 * time.Millisecond)
 		done(l, selection.Success)
 		want(t, "latency, without the wait", p.Status().Peers[0].Latency, 7*time.Millisecond)
-		l.Report(selection.Failure)
+		l.Report(selection.Result{Outcome: selection.Failure})
 		l.Release()
 		want(t, "in flight after a second Release", p.Status().Peers[0].InFlight, 0)
 		want(t, "failures after a second Report", p.Status().Peers[0].Consecutive, 0)

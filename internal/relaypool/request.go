@@ -222,13 +222,13 @@ func (l *Lease[C]) Conn() C { return l.conn }
 func (l *Lease[C]) Peer() Peer { return l.ticket.Peer }
 
 // Report reports how the request ended, or that its answer has begun. The latency is the
-// time since Acquire returned. Later reports are ignored.
-func (l *Lease[C]) Report(o selection.Outcome) {
+// time since Acquire returned without Result.Client. Later reports are ignored.
+func (l *Lease[C]) Report(r selection.Result) {
 	if l.reported {
 		return
 	}
 	l.reported = true
-	l.pool.finish(func(now time.Time) { l.pool.table.Report(l.ticket, o, now.Sub(l.start), now) })
+	l.pool.finish(func(now time.Time) { l.pool.table.Report(l.ticket, r.Outcome, now.Sub(l.start)-r.Client, now) })
 }
 
 // Release gives the place back. Only the first call has an effect.

@@ -159,11 +159,11 @@ func carry(lease *relaypool.Lease[*routing.RelayHold]) (relay string, _ error) {
 	defer lease.Release()
 	w := httptest.NewRecorder()
 	if _, err := lease.Conn().Target.Pool.Carry(w, httptest.NewRequest("GET", "/", nil), &upstream.Options{}); err != nil {
-		lease.Report(selection.Failure)
+		lease.Report(selection.Result{Outcome: selection.Failure})
 		lease.Conn().Failed(err)
 		return lease.Peer().ID, err
 	}
-	lease.Report(selection.Success)
+	lease.Report(selection.Result{Outcome: selection.Success})
 	if w.Body.String() != lease.Peer().ID {
 		return "", fmt.Errorf("%s answers as %s", w.Body, lease.Peer().ID)
 	}

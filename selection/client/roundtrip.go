@@ -181,7 +181,7 @@ func (t *trip) attempt(lease *relaypool.Lease[*relayConn]) (_ *http.Response, se
 	}
 	t.handed = true
 	resp, err := conn.RoundTrip(out)
-	lease.Report(t.outcome(resp, err))
+	lease.Report(selection.Result{Outcome: t.outcome(resp, err)})
 	if err != nil {
 		lease.Release()
 		return nil, wrote.Load() && !unsent(err), err

@@ -9,11 +9,12 @@ import (
 	"github.com/ringway/ringway/selection"
 )
 
-// CallOutcome grades a status of gRPC. The statuses that count as failures are those of the request
-// log. A client of gRPC takes a number that it does not know for UNKNOWN.
+// CallOutcome grades a status of gRPC. The statuses that count as failures are those of the request log
+// without UNIMPLEMENTED: as with a 404, one client that names an absent method would take the endpoints
+// from all. A client of gRPC takes a number that it does not know for UNKNOWN.
 func CallOutcome(status int) selection.Outcome {
 	switch name := callStatusName(status); {
-	case name == "CANCELLED":
+	case name == "CANCELLED", name == "UNIMPLEMENTED":
 		return selection.Cancelled
 	case name == "RESOURCE_EXHAUSTED":
 		return selection.Shed

@@ -199,7 +199,8 @@ func (t *request) relayAnswered(r upstream.Result) {
 	if outcomeOf(&r) == selection.Shed && r.Failed != string(wire.CodeRateLimited) { // a limit is no load of the relay that applies it
 		outcome = selection.Shed
 	}
-	t.at.relay.Report(outcome)
+	t.upload.end(t.at.answered)
+	t.at.relay.Report(selection.Result{Outcome: outcome, Client: t.upload.byClient()})
 }
 
 // relayFailed reports a failed attempt to the pool.
@@ -208,9 +209,9 @@ func (t *request) relayFailed() {
 	switch {
 	case a.notCounted() || a.fault.Full():
 	case a.fault.Shed():
-		t.at.relay.Report(selection.Shed)
+		t.at.relay.Report(selection.Result{Outcome: selection.Shed})
 	default:
-		t.at.relay.Report(selection.Failure)
+		t.at.relay.Report(selection.Result{Outcome: selection.Failure})
 	}
 	switch {
 	case a.fault == faultMisdirected:
@@ -256,7 +257,8 @@ func (t *request) chosenWorker(pick selection.Pick[*routing.Target]) destination
 // workerAnswered reports the beginning of an answer to the balancer. Until the answer
 // ends, the request counts as in flight.
 func (t *request) workerAnswered(r upstream.Result) {
-	result := selection.Result{Outcome: t.at.graded, Load: r.Load, HasLoad: r.Load >= 0, Client: t.upload.byClient(), AwaitsBody: t.upload.end()}
+	awaits := t.upload.end(t.at.answered)
+	result := selection.Result{Outcome: t.at.graded, Load: r.Load, HasLoad: r.Load >= 0, Client: t.upload.byClient(), AwaitsBody: awaits}
 	t.at.pick = t.service.Endpoints.Answered(t.at.pick, selection.Instant(t.at.answered), result)
 }
 
@@ -273,7 +275,7 @@ func (t *request) workerEnded(outcome selection.Outcome, now time.Duration) {
 // answer.
 func (t *request) workerFailed(now time.Duration) {
 	result := t.at.result()
-	result.AwaitsBody = t.upload.end()
+	result.AwaitsBody = t.upload.end(now)
 	t.service.Endpoints.Done(t.at.pick, selection.Instant(now), result)
 	t.tried.Add(t.at.pick)
 	unopened := t.at.unopened()

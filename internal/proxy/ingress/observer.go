@@ -61,8 +61,8 @@ func (o *observer) attempt(at *attempt, retry string, waited time.Duration) {
 	o.record.beginAttempt(at, waited)
 }
 
-// head reports that the answer of an endpoint begins.
-func (o *observer) head(at *attempt, r *upstream.Result) {
+// head reports that the answer of an endpoint begins, after this time in which the client sent.
+func (o *observer) head(at *attempt, r *upstream.Result, client time.Duration) {
 	outcome := outcomeOf(r)
 	if w := o.waiting; w != nil {
 		o.waiting = nil
@@ -70,7 +70,7 @@ func (o *observer) head(at *attempt, r *upstream.Result) {
 		case callOutOfTime(r): // a service with too many calls ends them in this way
 			w.GaveUp(at.answered - o.began)
 		case outcome == selection.Success:
-			w.Answered(at.answered-o.began, o.connecting+r.Waited)
+			w.Answered(at.answered-o.began-client, o.connecting+r.Waited)
 		default:
 			w.Left()
 		}

@@ -59,7 +59,7 @@ type request struct {
 	again        []wire.Field         // of that answer: when the request may be sent again
 
 	at            attempt         // the current one
-	upload        upload          // its body, if it goes to a worker
+	upload        upload          // its body
 	begun         upstream.Answer // of an endpoint, nil until then
 	aborted       bool            // the answer breaks off, or the client is gone
 	exchange      upstream.Options
@@ -245,12 +245,12 @@ func (t *request) headArrived(r upstream.Result) bool {
 		t.session.cookie.count(cookieNoKey)
 	}
 	t.at.graded = t.headOutcome(&r)
-	t.observer.head(&t.at, &r)
 	if t.toRelay {
 		t.relayAnswered(r)
 	} else {
 		t.workerAnswered(r)
 	}
+	t.observer.head(&t.at, &r, t.upload.byClient())
 	if t.tcp != nil {
 		return t.sessionBegan(r)
 	}

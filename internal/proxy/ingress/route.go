@@ -180,6 +180,8 @@ func checkPrefix(prefix string) error {
 		return errors.New("a path begins with /")
 	case strings.ContainsAny(prefix, "?#"):
 		return errors.New("a path ends in front of ? and #: leave them out")
+	case strings.Contains(prefix, ";"):
+		return errors.New("paths are compared without parameters: leave out ; and what follows it in its element")
 	case strings.Contains(prefix, "%"):
 		return errors.New("paths are compared decoded: write what an escape stands for")
 	}

@@ -105,9 +105,9 @@ func (t *routeTable) find(host string, r *http.Request) *rule {
 }
 
 // comparedPath returns the path in the form in which routes are compared with it: decoded, and as
-// nginx and Tomcat read it, without a fragment, empty elements and dot segments. Otherwise a client
-// could choose by //login or /x/../login that the route of /login, and its rate, does not count. Only
-// a path with such parts costs more than a pass.
+// nginx and Tomcat read it, without a fragment, parameters, empty elements and dot segments. Otherwise a
+// client could choose by //login, /login;x or /x/..;/login that the route of /login, and its rate, does
+// not count. Only a path with such parts costs more than a pass.
 func comparedPath(u *url.URL) string {
 	p := u.Path
 	// A target has no fragment (RFC 9112 §3.2), so the parser takes it for a part of the path. RawPath
@@ -116,6 +116,9 @@ func comparedPath(u *url.URL) string {
 		if cut, err := url.PathUnescape(u.RawPath[:i]); err == nil {
 			p = cut
 		}
+	}
+	if strings.IndexByte(p, ';') >= 0 {
+		p = withoutParameters(p)
 	}
 	switch {
 	case p == "": // of a target in absolute form
@@ -132,6 +135,21 @@ func comparedPath(u *url.URL) string {
 		cleaned += "/"
 	}
 	return cleaned
+}
+
+// withoutParameters returns the path without what follows a semicolon in its elements (RFC 3986 §3.3).
+func withoutParameters(p string) string {
+	var b strings.Builder
+	for {
+		element, rest, more := strings.Cut(p, "/")
+		name, _, _ := strings.Cut(element, ";")
+		b.WriteString(name)
+		if !more {
+			return b.String()
+		}
+		b.WriteByte('/')
+		p = rest
+	}
 }
 
 // find tries each prefix of the path that ends with an element or with a dot, the longest first.

@@ -10,12 +10,12 @@ import (
 )
 
 // upload is how long an attempt has waited for its client to send the body. The worker cannot answer
-// meanwhile, so this time is neither its silence nor its latency. Otherwise a client that sends a byte
-// a second would take the worker from all others. While the worker does not read what the client has
-// sent, the attempt waits for the worker.
+// meanwhile, so this time is neither its silence nor its latency, nor that of a relay or of the service.
+// Otherwise a client that sends a byte a second would take the worker from all others. While the worker
+// does not read what the client has sent, the attempt waits for the worker.
 type upload struct {
-	pick  selection.Pick[*routing.Target]
-	open  bool // the worker may answer before the end of the body, so the time is part of its latency
+	pick  selection.Pick[*routing.Target] // none for a relay
+	open  bool                            // the body has no length, so it may be a stream that the worker answers before its end
 	state atomic.Uint32
 	since atomic.Int64 // when the wait began, if there is one
 	took  atomic.Int64 // all waits that have ended
@@ -30,9 +30,9 @@ const (
 )
 
 // beginUpload returns what the exchange calls when it begins and ends to wait for the client, nil for a
-// request without a body. Relays are judged by their pool.
+// request without a body.
 func (t *request) beginUpload() func(waits bool) {
-	if t.toRelay || t.r.ContentLength == 0 || t.r.Body == nil || t.r.Body == http.NoBody {
+	if t.r.ContentLength == 0 || t.r.Body == nil || t.r.Body == http.NoBody {
 		return nil
 	}
 	u := &t.upload
@@ -60,18 +60,20 @@ func (t *request) uploads(waits bool) {
 	}
 }
 
-// end returns the Result.AwaitsBody for the answer or the failure of the attempt.
-func (u *upload) end() int8 {
-	if u.state.Load() != uploadNone && u.state.Swap(uploadOver) == uploadWaits {
-		return -1
+// end returns the Result.AwaitsBody for the answer or the failure of the attempt, which comes now. A worker
+// that answers while it waits for the client may have done so all the time, as one that gives up a slow
+// client. But with an open body, its answer did not need the rest, and the waits before it may be its own.
+func (u *upload) end(now time.Duration) int8 {
+	if u.state.Load() == uploadNone || u.state.Swap(uploadOver) != uploadWaits {
+		return 0
 	}
-	return 0
+	if u.open {
+		u.took.Store(0)
+	} else {
+		u.took.Add(max(0, int64(now)-u.since.Load()))
+	}
+	return -1
 }
 
 // byClient returns how long the worker had to wait for the body before it answered.
-func (u *upload) byClient() time.Duration {
-	if u.open {
-		return 0
-	}
-	return time.Duration(u.took.Load())
-}
+func (u *upload) byClient() time.Duration { return time.Duration(u.took.Load()) }

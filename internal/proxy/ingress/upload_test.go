@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,11 @@ import (
 // post begins a POST of which the body follows.
 func (x *trial) post(framing string) net.Conn {
 	x.t.Helper()
-	conn, err := x.dial()(x.t.Context(), "tcp", x.addr)
+	dial := x.dial()
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(x.t.Context(), "tcp", x.addr)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -123,6 +128,100 @@ func TestAWorkerThatReadsNoBodyIsSilent(t *testing.T) {
 		close(end)
 		x.awaitInFlight(0)
 	})
+}
+
+func TestAWorkerThatGivesUpASlowUploadHasNoLatencyOfIt(t *testing.T) {
+	t.Parallel()
+	const patience = 500 * time.Millisecond
+	x := try(t, 1, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(patience) // in which nothing comes
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestTimeout)
+	}, func(*ingress.Config) {})
+	conn := x.post("Content-Length: 100000") // too long to be sent together with the head
+	_, _ = conn.Write(make([]byte, 20_000))
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusRequestTimeout {
+		t.Fatal(resp, err)
+	}
+	_ = conn.Close()
+	x.awaitInFlight(0)
+	if got := x.Endpoints.Stats(x.now())[0].Latency; got >= patience {
+		t.Errorf("a latency of %v, which the client took", got)
+	}
+}
+
+func TestASlowUploadWithoutLengthOverHTTP2IsNoLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := tryOn(t, inMemory(t), 1, readAll, func(*ingress.Config) {})
+		body, client := io.Pipe()
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", body)
+		r.Header.Set(wire.ServiceHeader, "echo")
+		r.Proto, r.ProtoMajor, r.ProtoMinor, r.ContentLength = "HTTP/2.0", 2, 0, -1
+		go func() {
+			_, _ = io.WriteString(client, "hello")
+			time.Sleep(500 * time.Millisecond)
+			_ = client.Close()
+		}()
+		x.handler.ServeHTTP(httptest.NewRecorder(), r)
+		if got := x.Endpoints.Stats(x.now())[0].Latency; got > 50*time.Millisecond {
+			t.Errorf("a latency of %v, which the client took", got)
+		}
+	})
+}
+
+func TestSlowUploadsDoNotLimitHowManyRequestsOfTheServiceWait(t *testing.T) {
+	for slow, limited := range map[string]bool{"clients": false, "workers": true} {
+		t.Run("slow "+slow, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pause, latency := time.Duration(0), time.Duration(0)
+				x := tryOn(t, inMemory(t), 16, func(n int64, w http.ResponseWriter, r *http.Request) {
+					readAll(n, w, r)
+					time.Sleep(latency)
+				}, func(cfg *ingress.Config) { cfg.AdaptiveInFlight, cfg.MaxInFlight, cfg.MaxAttempts = true, 10_000, 1 })
+				waiting := &x.Service.Waiting
+				burst := func() {
+					var all sync.WaitGroup
+					for range 60 {
+						all.Go(func() {
+							body, client := io.Pipe()
+							r := httptest.NewRequestWithContext(t.Context(), "POST", "/", body)
+							r.Header.Set(wire.ServiceHeader, "echo")
+							r.ContentLength = 2
+							go func() {
+								_, _ = io.WriteString(client, "x")
+								time.Sleep(pause)
+								_, _ = io.WriteString(client, "x")
+								_ = client.Close()
+							}()
+							x.served.ServeHTTP(httptest.NewRecorder(), r)
+						})
+					}
+					all.Wait()
+				}
+				tick := func(n int) { waiting.Tick(time.Duration(n)*250*time.Millisecond, 16) }
+				tick(0)
+				burst()
+				tick(1)
+				if limited {
+					latency = time.Second
+				} else {
+					pause = time.Second
+				}
+				for n := range 2 {
+					for range 600 { // many more wait, each time
+						if !waiting.Enter() {
+							t.Fatal("the limit came before the first slow answer")
+						}
+					}
+					burst()
+					tick(2 + n)
+				}
+				if got := waiting.Limit() > 0; got != limited {
+					t.Errorf("a limit of %d", waiting.Limit())
+				}
+			})
+		})
+	}
 }
 
 // Over HTTP/2 either side of an open stream may wait for the other, as in a call of gRPC.
