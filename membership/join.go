@@ -127,6 +127,8 @@ func (n *Node) join(ctx context.Context) {
 			err = fmt.Errorf("%w: correct --join or the DNS", err)
 		} else if _, joinErr := n.joinAny(ctx, targets[:min(maxProbed, len(targets))], fanout-1, n.probe); joinErr != nil {
 			err = joinErr
+		} else if ctx.Err() != nil {
+			return // the attempt was cut off
 		} else {
 			n.awaitOthers(watch)
 			n.joined()

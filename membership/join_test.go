@@ -49,6 +49,38 @@ func TestASeedThatIsGoneIsNotReportedWithItsLastRefusal(t *testing.T) {
 	})
 }
 
+// silent is a host that no dial of which ends by itself.
+type silent struct{ Network }
+
+func (silent) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestANodeThatIsStoppedWhileItJoinsHasNotJoined(t *testing.T) {
+	inBubble(t, func(s *small) {
+		host := s.network.Host("10.0.0.9")
+		node, err := New(Config{
+			Cluster: homeCluster, Environment: homeEnvironment, ID: "n", Role: identity.RoleRelay,
+			BindAddr: host.IP().String() + ":7400", Seeds: []string{"10.0.0.1"}, Network: silent{host},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.nodes, s.hosts = append(s.nodes, node), append(s.hosts, host)
+		ctx, cancel := context.WithCancel(context.Background()) // of the bubble
+		if err := node.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		cancel()
+		time.Sleep(time.Second)
+		if node.Status().Joined {
+			t.Error("it states that it has joined")
+		}
+	})
+}
+
 // aliased is a host at which one more address, alias, leads to a member.
 type aliased struct {
 	Network

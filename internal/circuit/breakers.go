@@ -261,7 +261,7 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	f := metric.With(nil) // registered below, with all errors
-	circuits := f.GaugeVec("ringway_circuits", "Circuits (one per caller, service and endpoint), by state: closed, half_open, open.", "state")
+	circuits := f.GaugeVec("ringway_circuits", "Circuits (one per caller and service), by state: closed, half_open, open.", "state")
 	transitions := f.CounterVec("ringway_circuit_transitions_total", "Changes of circuits, by the state they changed to.", "state")
 	m := &metrics{
 		rejected:  f.Counter("ringway_circuit_rejected_total", "Requests that a circuit refused, or would have refused without report-only mode."),

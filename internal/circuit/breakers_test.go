@@ -318,7 +318,7 @@ ringway_circuit_rejected_total 2
 ringway_circuit_transitions_total{state="closed"} 0
 ringway_circuit_transitions_total{state="half_open"} 0
 ringway_circuit_transitions_total{state="open"} 1
-# HELP ringway_circuits Circuits (one per caller, service and endpoint), by state: closed, half_open, open.
+# HELP ringway_circuits Circuits (one per caller and service), by state: closed, half_open, open.
 # TYPE ringway_circuits gauge
 ringway_circuits{state="closed"} 1
 ringway_circuits{state="half_open"} 0

@@ -302,7 +302,7 @@ func rolesCommand() *cobra.Command {
 		Use: "roles", Short: "show which role may connect to which, and what for", Args: cobra.NoArgs,
 		Long: "Rows are the certificates that open a connection, columns those that answer. All other\n" +
 			"connections are refused at every listener that asks for a certificate. A relay's\n" +
-			"ingress asks for none: its peers are clients.",
+			"ingress asks for one only with --ingress-client-ca: its peers are clients.",
 		Example: "  relay tls roles\n  relay tls roles -o json",
 	}, set, func(stdout io.Writer, _ []string) error {
 		text, err := document(identity.ConnectionMatrix())

@@ -124,7 +124,7 @@ func admitClients(cfg *Config) func([]*x509.Certificate) error {
 		ours := cfg.IngressClientClaims == followYes
 		if m.Identity != nil {
 			issued, err := m.Identity.Issued(presented)
-			if issued && err != nil { // denied, above all
+			if err != nil { // denied, above all
 				return err
 			}
 			ours = ours || issued && cfg.IngressClientClaims != followNo

@@ -35,8 +35,12 @@ type Canaries map[string]Canary
 // Set reports whether c is one.
 func (c Canary) Set() bool { return c.Version != "" }
 
-// Has reports whether an endpoint has the version. Different texts can be the same version.
+// Has reports whether an endpoint has the version. Different texts can be the same version. Metadata of a
+// build counts only if the operator names some.
 func (c Canary) Has(e *advertise.Endpoint) bool {
+	if e != nil && strings.Contains(c.Version, "+") {
+		return strings.TrimPrefix(e.Version, "v") == strings.TrimPrefix(c.Version, "v")
+	}
 	return e != nil && strategy.CompareVersions(e.Version, c.Version) == 0
 }
 

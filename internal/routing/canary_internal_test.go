@@ -164,3 +164,16 @@ func TestACanaryWithoutRoomInTheOwnZoneGetsItsRequestsInAnotherOne(t *testing.T)
 		t.Errorf("explained as %s, %q", d.Winner, d.Reason)
 	}
 }
+
+func TestTheMetadataOfABuildCountsIfTheOperatorNamesSome(t *testing.T) {
+	for _, c := range []struct {
+		canary, version string
+		has             bool
+	}{
+		{"2.0", "v2.0+41", true}, {"2.0+41", "2.0+41", true}, {"v2.0+41", "2.0+41", true}, {"2.0+41", "2.0+42", false}, {"2.0+41", "2.0", false},
+	} {
+		if got := (Canary{Version: c.canary}).Has(&advertise.Endpoint{Service: advertise.Service{Version: c.version}}); got != c.has {
+			t.Errorf("canary %s, worker %s: %v", c.canary, c.version, got)
+		}
+	}
+}

@@ -166,11 +166,13 @@ func (s *Source) Authority() Info {
 func (s *Source) Policy(mode Mode) Policy { return Policy{Self: s.Claims(), Mode: mode} }
 
 // Issued reports whether an authority of the fleet has issued the first of these certificates, with the
-// others in between. The error is why the fleet refuses such a certificate, whatever it claims.
+// others in between. The error is why the fleet refuses such a certificate, whatever it claims. Of another
+// authority, such as one that the fleet has replaced, it refuses what its deny list has.
 func (s *Source) Issued(presented []*x509.Certificate) (bool, error) {
-	_, err := trust{s.current.Load(), s.cfg.Now()}.check(presented, x509.ExtKeyUsageClientAuth)
+	t := trust{s.current.Load(), s.cfg.Now()}
+	_, err := t.check(presented, x509.ExtKeyUsageClientAuth)
 	if reason, _ := reasonOf(err); reason == reasonUnknownAuthority {
-		return false, nil
+		return false, t.refuseDenied(presented[0])
 	}
 	return true, err
 }

@@ -458,6 +458,8 @@ func TestTheDenyListKnowsTheNodeOfASPIFFEID(t *testing.T) {
 	refused["handshake"] = meet(t, stranger(pairOf(t, stolen)), self.ServerConfig(self.Policy(gossip))).server
 	_, refused["chain"] = self.Certify(pairOf(t, stolen).Certificate)
 	_, refused["client"] = self.Issued([]*x509.Certificate{pairOf(t, stolen).Leaf})
+	replaced := foreign(t, newAuthority(t), p256(t), []string{shopID(RoleRelay, "stolen")}, nil)
+	_, refused["client of an authority that was replaced"] = self.Issued([]*x509.Certificate{pairOf(t, replaced).Leaf})
 	for name, err := range refused {
 		if r, _ := reasonOf(err); r != reasonDenied || !strings.Contains(err.Error(), "node stolen is on the deny list") {
 			t.Errorf("%s: %v", name, err)

@@ -305,6 +305,27 @@ func TestRetriesEndWithTheirBudget(t *testing.T) {
 	}
 }
 
+func TestRequestsThatTheRelayRefusesPayForNoRetry(t *testing.T) {
+	x := try(t, 5, breakOff, func(c *ingress.Config) { c.RetryBudget, c.MaxAttempts = 0.2, 2 })
+	made := func() int { return x.count("ringway_relay_retries_total", "head") }
+	for before := -1; before != made(); { // until nothing is left of the reserve
+		before = made()
+		x.send("GET", "")
+	}
+	spent := made()
+	for range 1000 {
+		if resp, _ := x.send("GET", "", wire.TimeoutHeader+": 0"); resp.StatusCode != http.StatusGatewayTimeout {
+			t.Fatal(resp.Status)
+		}
+	}
+	for range 20 {
+		x.send("GET", "")
+	}
+	if again := made() - spent; again > 5 {
+		t.Errorf("%v retries of 20 requests", again)
+	}
+}
+
 // both offers two services.
 type both [2]*routing.Service
 

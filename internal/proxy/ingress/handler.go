@@ -200,7 +200,6 @@ func (t *request) begin(name string) {
 		t.waiting = &service.Waiting
 	}
 	t.budget = h.budgetOf(service)
-	t.budget.Earn()
 	t.exposed, t.policy = h.exposes(r), h.policyOf(service)
 	if upstream.ForTCP(r) {
 		t.tcp = h.cfg.Metrics.sessionsOf(service)

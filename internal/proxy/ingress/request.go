@@ -170,7 +170,9 @@ func (t *request) beginAttempt(now time.Duration, retry string) *upstream.Pool {
 	if t.toRelay || target.Secured || carrier.OverHTTP2() || t.policy.Retry == advertise.RetryAlways {
 		t.body.Begin(t.r)
 	}
-	t.attempts++
+	if t.attempts++; t.attempts == 1 { // one that this relay refuses pays for no retry
+		t.budget.Earn()
+	}
 	t.at.sent, t.at.fault, t.at.late, t.at.clientDeadline = now, nil, false, false
 	if t.at.limit, t.at.cut = t.attemptLimit(t.attempts, t.deadline-now); !t.at.cut || now+t.at.limit >= t.deadline {
 		t.at.limit, t.at.cut = t.deadline-now, false

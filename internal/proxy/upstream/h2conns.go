@@ -110,6 +110,9 @@ func (c *h2Conns) reserve(s *h2Stream) (stream *http2.Stream, reused bool, err *
 	waits := time.Now()
 	err = c.await(ctx, s.x.Deadline, take)
 	s.res.Waited += time.Since(waits)
+	if err != nil && err.Stage == StageClient && s.r.Context().Err() == nil {
+		err.Stage = StageDial // the watch has ended the wait, and not the client
+	}
 	return stream, reused, err
 }
 

@@ -193,7 +193,7 @@ func TestTheEndOfAPoolAndOfItsEndpointEndTheWaitForAStream(t *testing.T) {
 				held, waits := s.get("/held"), s.get("/waits")
 				began := time.Now()
 				end.by(s)
-				if err := <-waits; !errors.Is(err, end.want) || time.Since(began) > 100*time.Millisecond {
+				if err := <-waits; !errors.Is(err, end.want) || err.Stage != upstream.StageDial || time.Since(began) > 100*time.Millisecond {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}
 				close(s.hold)

@@ -89,9 +89,6 @@ func (c *h2Conns) begin(w http.ResponseWriter, r *http.Request, x *Options) (beg
 	}
 	stream, reused, err := c.reserve(s)
 	if err != nil {
-		if hasBody(r) && r.ProtoMajor == 1 {
-			w.Header()["Connection"] = []string{"close"} // for the handler's own answer
-		}
 		return nil, s.res, err
 	}
 	s.s, s.res.Reused = stream, reused

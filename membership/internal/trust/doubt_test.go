@@ -488,3 +488,15 @@ func TestAMemberThatPassesOnOldDeparturesIsNoDoubter(t *testing.T) {
 		}
 	})
 }
+
+func TestNoticesOfOldBootsDoNotReplaceThatOfTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newWire(t).member("to", nil)
+		for _, epoch := range []uint64{30, 10, 20, 10} {
+			to.RecordLeave("known", epoch)
+		}
+		if !to.HasLeft(gossip.InstanceName("known", 30)) || !to.HasLeft(gossip.InstanceName("known", 20)) || to.HasLeft(gossip.InstanceName("known", 10)) {
+			t.Error("the notices of the last two boots are not those that are kept")
+		}
+	})
+}

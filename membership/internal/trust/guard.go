@@ -357,7 +357,7 @@ func (g *Guard) Sweep() {
 		}
 	}
 	for id, notices := range g.leaves {
-		if now-notices[len(notices)-1].at > keepProof {
+		if !slices.ContainsFunc(notices, func(l signedLeave) bool { return now-l.at <= keepProof }) {
 			delete(g.leaves, id)
 		}
 	}

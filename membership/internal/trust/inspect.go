@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -54,20 +55,23 @@ type signedLeave struct {
 	at    time.Duration
 }
 
-// RecordLeave records a signed leave notice, and forgets the oldest of its author that is too many.
+// RecordLeave records a signed leave notice, and forgets that of the oldest boot of its author if it is one too
+// many: another member may repeat those of old boots at any time.
 func (g *Guard) RecordLeave(id string, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	notices := slices.DeleteFunc(g.leaves[id], func(l signedLeave) bool { return l.epoch == epoch })
-	if len(notices) >= leavesPerNode {
-		notices = slices.Delete(notices, 0, 1)
-		g.count(dropTooMany)
-	}
 	if len(notices) == 0 && len(g.leaves) >= 2*g.cfg.MaxMembers {
 		g.count(dropTooMany)
 		return
 	}
-	g.leaves[id] = append(notices, signedLeave{epoch, g.elapsed()})
+	notices = append(notices, signedLeave{epoch, g.elapsed()})
+	slices.SortFunc(notices, func(a, b signedLeave) int { return cmp.Compare(a.epoch, b.epoch) })
+	if len(notices) > leavesPerNode {
+		notices = slices.Delete(notices, 0, 1)
+		g.count(dropTooMany)
+	}
+	g.leaves[id] = notices
 }
 
 // announcer is the proven member that a message came from.
